@@ -1,0 +1,1 @@
+//! The dataset: schema, Parquet, validation, merge and imports. The only room that sees polars.

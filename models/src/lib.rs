@@ -1,0 +1,1 @@
+//! The predictor: features, the ONNX file, and two back ends that read it.

@@ -1,0 +1,1 @@
+//! Shapes, prices, pairs, placement and what-if questions: the light runtime.

@@ -1,0 +1,1 @@
+//! Measures pairs on a device: campaign, plan, protocol, workers, journal.

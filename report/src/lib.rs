@@ -1,0 +1,1 @@
+//! Figures, tables and one self-contained page.

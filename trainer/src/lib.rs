@@ -1,0 +1,1 @@
+//! Fits, judges and exports predictors of pairwise slowdown.

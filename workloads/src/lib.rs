@@ -1,0 +1,1 @@
+//! What runs: the benchmark catalogue and its step programs, with analytic demand.
