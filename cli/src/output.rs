@@ -1,0 +1,122 @@
+//! stdout is data, stderr is talk.
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use elastico_report::Table;
+use serde::Serialize;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+
+/// The form of the data on stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people, at the width of the terminal.
+    #[default]
+    Table,
+    /// For programs, with a schema id.
+    Json,
+    /// For spreadsheets.
+    Csv,
+}
+
+/// Writes one answer to stdout in the asked form.
+///
+/// JSON is the whole answer; table and CSV are the tables, one after the other.
+pub(crate) fn answer<T: Serialize>(format: Format, value: &T, tables: &[Table]) -> anyhow::Result<()> {
+    let mut text = match format {
+        Format::Json => serde_json::to_string_pretty(value).context("cannot write the answer as JSON")?,
+        Format::Table => {
+            tables.iter().map(|table| table.to_text(terminal_width())).collect::<Vec<_>>().join("\n\n")
+        }
+        Format::Csv => tables.iter().map(Table::to_csv).collect::<Vec<_>>().join("\n"),
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    print(&text)
+}
+
+/// Writes text to stdout.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).context("cannot write to stdout")?;
+    stdout.flush().context("cannot write to stdout")
+}
+
+/// Writes an artefact: beside, fsync, rename.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    elastico_datasets::write_atomic(path, bytes)?;
+    Ok(())
+}
+
+/// Refuses to replace a file that a user may still want.
+pub(crate) fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
+    if path.exists() && !force {
+        return Err(crate::failure::usage(
+            format!("`{}` exists already", path.display()),
+            "choose another --out, or replace it with --force",
+        ));
+    }
+    Ok(())
+}
+
+/// Proves that a file can be written at `path` before work is spent on its content.
+pub(crate) fn prove_writable(path: &Path) -> anyhow::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create the folder `{}`", folder.display()))?;
+    tempfile::tempfile_in(folder).with_context(|| format!("cannot write into `{}`", folder.display()))?;
+    Ok(())
+}
+
+/// What is said on stderr, unless `--quiet`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Talk {
+    quiet: bool,
+}
+
+impl Talk {
+    pub(crate) const fn new(quiet: bool) -> Self {
+        Self { quiet }
+    }
+
+    /// One line of talk.
+    pub(crate) fn say(self, line: impl AsRef<str>) {
+        if !self.quiet {
+            // Talk that cannot be heard must not end the work.
+            let _ = writeln!(io::stderr().lock(), "{}", line.as_ref());
+        }
+    }
+
+    /// Whether a progress bar makes sense.
+    pub(crate) fn has_terminal(self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
+    }
+
+    pub(crate) const fn is_quiet(self) -> bool {
+        self.quiet
+    }
+}
+
+/// Writes an error, even with `--quiet`.
+pub(crate) fn complain(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Colour only on a terminal, and never against `NO_COLOR`.
+pub(crate) fn colour_on_stderr() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+}
+
+/// Columns of the terminal, 80 where stdout is none.
+pub(crate) fn terminal_width() -> usize {
+    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(80)
+}
