@@ -1,0 +1,79 @@
+//! What a model file says about itself.
+
+use crate::FeatureSchema;
+use elastico_core::{DeviceKind, Digest};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The schema id of the metadata.
+pub(crate) const SCHEMA: &str = "elastico.model/1";
+/// The key of the metadata in the ONNX file; its value is the JSON of [`ModelMetadata`].
+pub(crate) const KEY: &str = "elastico.metadata";
+
+/// What a model reads, what it was trained on, and how well it does.
+///
+/// It stands as JSON under `elastico.metadata` in the file's `metadata_props`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelMetadata {
+    /// `elastico.model/1`.
+    pub schema: String,
+    /// Version of ElastiCo that trained the model.
+    pub elastico_version: String,
+    /// The learner, for example `extra_trees`.
+    pub learner: String,
+    /// Raw features in the order of the input's columns.
+    pub features: FeatureSchema,
+    /// [`FeatureSchema::digest`] of `features`.
+    pub features_digest: Digest,
+    /// Features that the graph derives from the raw ones.
+    pub physics_features: Vec<String>,
+    /// Device models in the training data.
+    pub devices: Vec<String>,
+    /// Whether the training data were measured, simulated or imported.
+    pub device_kinds: Vec<DeviceKind>,
+    /// Families of sharing modes in the training data, as [`elastico_core::SharingMode::family`] names them.
+    pub sharing_modes: Vec<String>,
+    /// The share of slowdowns that should lie under `slowdown_upper`.
+    pub conformal_level: f64,
+    /// The share that did, on held-out groups; `None` if it was not measured.
+    pub achieved_coverage: Option<f64>,
+    /// The bound's distance from the point in log slowdown.
+    pub upper_offset_log: f64,
+    /// Content digest of the training dataset.
+    pub training_digest: Option<Digest>,
+    /// Rows that the model was fitted on.
+    pub training_rows_total: u64,
+    /// Scores by split and metric.
+    pub scores: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Free facts: hyperparameters, seed, licence of the data.
+    #[serde(default)]
+    pub facts: BTreeMap<String, String>,
+}
+
+impl ModelMetadata {
+    /// Metadata that know the features and the learner; the rest is to be filled in.
+    ///
+    /// Export sets `schema`, `features`, `features_digest`, `physics_features` and `upper_offset_log` from the model
+    /// itself.
+    pub fn new(features: FeatureSchema, learner: impl Into<String>) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            elastico_version: env!("CARGO_PKG_VERSION").to_owned(),
+            learner: learner.into(),
+            features_digest: features.digest(),
+            features,
+            physics_features: Vec::new(),
+            devices: Vec::new(),
+            device_kinds: Vec::new(),
+            sharing_modes: Vec::new(),
+            conformal_level: 0.9,
+            achieved_coverage: None,
+            upper_offset_log: 0.0,
+            training_digest: None,
+            training_rows_total: 0,
+            scores: BTreeMap::new(),
+            facts: BTreeMap::new(),
+        }
+    }
+}

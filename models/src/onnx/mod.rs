@@ -1,0 +1,26 @@
+//! The ONNX file: its messages, and how a model is written.
+
+pub(crate) mod export;
+mod graph;
+pub(crate) mod proto;
+
+pub(crate) use proto::ModelProto;
+
+use crate::Error;
+use prost::Message;
+use prost::bytes::Bytes;
+
+/// The largest file that is read: 50 times a forest of 100 deep trees.
+pub(crate) const MAX_FILE_BYTES: u64 = 512 * 1024 * 1024;
+
+/// Parses the bytes of an ONNX file.
+pub(crate) fn decode(bytes: &[u8]) -> Result<ModelProto, Error> {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(Error::TooLarge {
+            what: "a model file",
+            found: bytes.len() as u64,
+            limit: MAX_FILE_BYTES,
+        });
+    }
+    ModelProto::decode(Bytes::copy_from_slice(bytes)).map_err(Error::Protobuf)
+}

@@ -1,0 +1,321 @@
+//! Workload profiles: what the isolated runs say about each workload on each device.
+
+use crate::Error;
+use elastico_core::{DeviceKind, FamilyId, WorkloadId, WorkloadKind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Isolated performance at one share of the SMs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharePoint {
+    /// Share of the SMs, over 0, at most 1.
+    pub share_ratio: f64,
+    /// Median time of one isolated step at that share, in seconds.
+    pub step_seconds: f64,
+}
+
+/// One workload on one device, running alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadProfile {
+    /// The workload.
+    pub workload: WorkloadId,
+    /// Its family, the unit that a split holds out.
+    pub family: FamilyId,
+    /// What it is for.
+    pub kind: WorkloadKind,
+    /// The device model, for example `h100`.
+    pub device: String,
+    /// Whether the numbers are measured or simulated.
+    pub device_kind: DeviceKind,
+    /// Values by field name; absent = missing. Names outside [`FIELDS`](crate::FIELDS) are allowed.
+    pub fields: BTreeMap<String, f64>,
+    /// Isolated performance by share, in any order; may be empty.
+    #[serde(default)]
+    pub shares: Vec<SharePoint>,
+}
+
+impl WorkloadProfile {
+    /// The value of a field; `training_ratio` follows from the kind, `step_seconds` from the full share.
+    pub fn field(&self, name: &str) -> Option<f64> {
+        self.fields.get(name).copied().or_else(|| match name {
+            "training_ratio" => Some(f64::from(u8::from(self.kind == WorkloadKind::Training))),
+            "step_seconds" => self.shares.iter().find(|p| p.share_ratio >= 1.0).map(|p| p.step_seconds),
+            _ => None,
+        })
+    }
+
+    /// Time of one isolated step at a share of the SMs, in seconds.
+    ///
+    /// Between two measured shares it is interpolated linearly in the logarithms of both; outside the measured range it
+    /// is unknown.
+    pub fn step_seconds_at(&self, share_ratio: f64) -> Option<f64> {
+        const SAME: f64 = 1e-6;
+        if share_ratio >= 1.0 - SAME {
+            return self.field("step_seconds");
+        }
+        let full =
+            self.field("step_seconds").map(|step_seconds| SharePoint { share_ratio: 1.0, step_seconds });
+        let points = || self.shares.iter().copied().chain(full);
+        if let Some(point) = points().find(|point| (point.share_ratio - share_ratio).abs() <= SAME) {
+            return Some(point.step_seconds);
+        }
+        let below = points()
+            .filter(|point| point.share_ratio < share_ratio)
+            .max_by(|a, b| a.share_ratio.total_cmp(&b.share_ratio))?;
+        let above = points()
+            .filter(|point| point.share_ratio > share_ratio)
+            .min_by(|a, b| a.share_ratio.total_cmp(&b.share_ratio))?;
+        let weight = (share_ratio / below.share_ratio).ln() / (above.share_ratio / below.share_ratio).ln();
+        Some((below.step_seconds.ln() * (1.0 - weight) + above.step_seconds.ln() * weight).exp())
+    }
+
+    /// The partition effect: isolated step time at the share over that at the full device.
+    pub fn partition_effect_at(&self, share_ratio: f64) -> Option<f64> {
+        Some(self.step_seconds_at(share_ratio)? / self.field("step_seconds")?)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |field: &str, reason: String| {
+            Err(Error::Profile {
+                workload: self.workload.to_string(),
+                device: self.device.clone(),
+                field: field.to_owned(),
+                reason,
+            })
+        };
+        if self.device.trim().is_empty() {
+            return refuse("device", "is empty".into());
+        }
+        for (name, value) in &self.fields {
+            if !value.is_finite() || value.abs() > f64::from(f32::MAX) {
+                return refuse(name, format!("is {value}, it must be finite"));
+            }
+            if *value < 0.0 {
+                return refuse(name, format!("is {value}, it must not be negative"));
+            }
+        }
+        if self.fields.get("step_seconds").is_some_and(|seconds| *seconds <= 0.0) {
+            return refuse("step_seconds", "must be above 0".into());
+        }
+        for point in &self.shares {
+            if !(point.share_ratio > 0.0 && point.share_ratio <= 1.0) {
+                return refuse(
+                    "share_ratio",
+                    format!("is {}, it must be over 0 and at most 1", point.share_ratio),
+                );
+            }
+            if !(point.step_seconds.is_finite() && point.step_seconds > 0.0) {
+                return refuse(
+                    "step_seconds",
+                    format!("at share {} is {}, it must be above 0", point.share_ratio, point.step_seconds),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The schema id of the file.
+const SCHEMA: &str = "elastico.profiles/1";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    schema: String,
+    profiles: Vec<WorkloadProfile>,
+}
+
+/// Profiles by workload and device.
+///
+/// One set holds a workload at most once per device; simulated and measured numbers of one device model cannot stand in
+/// one set.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Profiles {
+    sorted: Vec<WorkloadProfile>,
+}
+
+impl Profiles {
+    /// Checks and sorts profiles.
+    pub fn new(profiles: impl IntoIterator<Item = WorkloadProfile>) -> Result<Self, Error> {
+        let mut sorted: Vec<_> = profiles.into_iter().collect();
+        for profile in &sorted {
+            profile.check()?;
+        }
+        sorted.sort_by(|a, b| key(a).cmp(&key(b)));
+        if let Some([first, second]) =
+            sorted.windows(2).find(|pair| key(&pair[0]) == key(&pair[1])).map(|pair| [&pair[0], &pair[1]])
+        {
+            return Err(Error::Profile {
+                workload: first.workload.to_string(),
+                device: first.device.clone(),
+                field: "workload".into(),
+                reason: format!("occurs twice ({} and {})", first.device_kind, second.device_kind),
+            });
+        }
+        Ok(Self { sorted })
+    }
+
+    /// The profile of a workload on a device.
+    pub fn get(&self, workload: &str, device: &str) -> Result<&WorkloadProfile, Error> {
+        self.sorted
+            .binary_search_by(|profile| key(profile).cmp(&(workload, device)))
+            .map(|index| &self.sorted[index])
+            .map_err(|_| {
+                let devices =
+                    self.sorted.iter().filter(|p| p.workload.as_str() == workload).map(|p| p.device.as_str());
+                let suggestion = devices.clone().next().map_or_else(
+                    || elastico_core::suggest(workload, self.sorted.iter().map(|p| p.workload.as_str())),
+                    |first| Some(elastico_core::suggest(device, devices).unwrap_or(first)),
+                );
+                Error::UnknownProfile {
+                    workload: workload.to_owned(),
+                    device: device.to_owned(),
+                    suggestion: suggestion.map(str::to_owned),
+                }
+            })
+    }
+
+    /// All profiles, sorted by workload, then device.
+    pub fn iter(&self) -> impl Iterator<Item = &WorkloadProfile> {
+        self.sorted.iter()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// Reads the JSON text of a file; `file` is named in errors.
+    pub fn from_json(text: &str, file: &Path) -> Result<Self, Error> {
+        let parsed: File = serde_json::from_str(text).map_err(|error| json_error(&error, file))?;
+        if parsed.schema != SCHEMA {
+            return Err(Error::Json {
+                file: file.display().to_string(),
+                line: 1,
+                column: 1,
+                reason: format!("the schema is `{}`, not `{SCHEMA}`", parsed.schema),
+                suggestion: None,
+            });
+        }
+        Self::new(parsed.profiles)
+    }
+
+    /// Reads a JSON file.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        Self::from_json(&text, path)
+    }
+
+    /// The JSON text, sorted, so that equal profiles give equal bytes.
+    pub fn to_json(&self) -> String {
+        let file = File { schema: SCHEMA.to_owned(), profiles: self.sorted.clone() };
+        let mut text =
+            serde_json::to_string_pretty(&file).expect("profiles hold only strings and finite numbers");
+        text.push('\n');
+        text
+    }
+}
+
+fn key(profile: &WorkloadProfile) -> (&str, &str) {
+    (profile.workload.as_str(), &profile.device)
+}
+
+fn json_error(error: &serde_json::Error, file: &Path) -> Error {
+    let message = error.to_string();
+    let reason = message.split(" at line ").next().unwrap_or(&message).to_owned();
+    // serde writes: unknown field `a`, expected one of `b`, `c`
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let suggestion = message
+        .starts_with("unknown field")
+        .then(|| quoted.next().and_then(|name| elastico_core::suggest(name, quoted)))
+        .flatten();
+    Error::Json {
+        file: file.display().to_string(),
+        line: error.line(),
+        column: error.column(),
+        reason,
+        suggestion: suggestion.map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use elastico_core::Hint;
+
+    pub(crate) fn profile(workload: &str, device: &str) -> WorkloadProfile {
+        WorkloadProfile {
+            workload: WorkloadId::new(workload).unwrap(),
+            family: FamilyId::new(workload.split('.').next().unwrap()).unwrap(),
+            kind: WorkloadKind::Training,
+            device: device.into(),
+            device_kind: DeviceKind::Simulated,
+            fields: BTreeMap::from([("step_seconds".into(), 0.1), ("sm_active_ratio".into(), 0.6)]),
+            shares: vec![SharePoint { share_ratio: 0.25, step_seconds: 0.4 }],
+        }
+    }
+
+    #[test]
+    fn json_round_trips_and_is_sorted() {
+        let profiles =
+            Profiles::new([profile("b.x", "h100"), profile("a.x", "v100"), profile("a.x", "h100")]).unwrap();
+        let again = Profiles::from_json(&profiles.to_json(), Path::new("p.json")).unwrap();
+        assert_eq!(again, profiles);
+        let order: Vec<_> = again.iter().map(|p| (p.workload.as_str(), p.device.as_str())).collect();
+        assert_eq!(order, [("a.x", "h100"), ("a.x", "v100"), ("b.x", "h100")]);
+        assert_eq!(again.get("a.x", "v100").unwrap().device, "v100");
+    }
+
+    #[test]
+    fn unknown_names_get_suggestions() {
+        let profiles = Profiles::new([profile("tr_block.b8", "h100")]).unwrap();
+        let error = profiles.get("tr_blok.b8", "h100").unwrap_err();
+        assert!(error.to_string().contains("did you mean `tr_block.b8`"), "{error}");
+        let error = profiles.get("tr_block.b8", "h200").unwrap_err();
+        assert!(error.to_string().contains("did you mean `h100`"), "{error}");
+        let text = profiles.to_json().replace("\"family\"", "\"famly\"");
+        let error = Profiles::from_json(&text, Path::new("p.json")).unwrap_err();
+        assert_eq!(error.hint().as_deref(), Some("write `family`"), "{error}");
+        assert!(matches!(error, Error::Json { line: 6, .. }), "{error:?}");
+    }
+
+    #[test]
+    fn impossible_values_and_duplicates_are_refused() {
+        let broken = |change: fn(&mut WorkloadProfile)| {
+            let mut bad = profile("a.x", "h100");
+            change(&mut bad);
+            Profiles::new([bad]).unwrap_err().to_string()
+        };
+        assert!(
+            broken(|p| p.fields.extend([("step_seconds".to_owned(), f64::NAN)]))
+                .contains("step_seconds is NaN")
+        );
+        assert!(broken(|p| p.fields.extend([("step_seconds".to_owned(), 0.0)])).contains("above 0"));
+        assert!(broken(|p| p.fields.extend([("l2_hit_ratio".to_owned(), -0.1)])).contains("negative"));
+        assert!(broken(|p| p.fields.extend([("l2_hit_ratio".to_owned(), 1e300)])).contains("finite"));
+        assert!(broken(|p| p.shares[0].share_ratio = 1.5).contains("share_ratio is 1.5"));
+        assert!(broken(|p| p.shares[0].step_seconds = f64::INFINITY).contains("step_seconds"));
+        assert!(Profiles::new([profile("a.x", "h100"), profile("a.x", "h100")]).is_err());
+        assert!(Profiles::from_json("{\"schema\": \"other\", \"profiles\": []}", Path::new("p")).is_err());
+    }
+
+    #[test]
+    fn shares_are_interpolated_in_logarithms_and_never_extrapolated() {
+        let profile = profile("a.x", "h100");
+        assert_eq!(profile.step_seconds_at(1.0), Some(0.1));
+        assert_eq!(profile.step_seconds_at(0.25), Some(0.4));
+        let half = profile.step_seconds_at(0.5).unwrap();
+        assert!((half - 0.2).abs() < 1e-12, "1/share in, 1/share out: {half}");
+        assert_eq!(profile.step_seconds_at(0.1), None);
+        assert!((profile.partition_effect_at(0.25).unwrap() - 4.0).abs() < 1e-12);
+    }
+}
