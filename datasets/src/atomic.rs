@@ -1,0 +1,182 @@
+//! Writing so that a reader, or a crash, meets the old content or the new, never half of either.
+
+use crate::error::Error;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Writes a file beside its place, syncs it and renames it.
+///
+/// # Errors
+/// [`Error::Io`] with the path; the old file is then unchanged and nothing else is left.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("prices.json");
+/// elastico_datasets::write_atomic(&path, b"{}\n")?;
+/// assert_eq!(std::fs::read(&path)?, b"{}\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let failed = |source| Error::io("write", path)(source);
+    if path.is_dir() {
+        return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+    }
+    // A link is followed, so that the file it points to is replaced and not the link.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let parent = parent(&target);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".").suffix(".tmp");
+    // What a freshly created file would have, less the process's mask; temporary files are private by default.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(parent).map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    file.persist(&target).map_err(|error| failed(error.error))?;
+    sync_folder(parent).map_err(failed)
+}
+
+/// Writes a folder of files beside its place, syncs them and puts the folder in place of an older one.
+///
+/// On Linux old and new change places in one step. Where the file system cannot do that, the old folder is moved aside
+/// first and moved back should the second step fail: both then exist for a moment, under other names.
+pub(crate) fn replace_folder(folder: &Path, files: &[(&str, &[u8])]) -> Result<(), Error> {
+    let failed = |source| Error::io("write", folder)(source);
+    let target = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let Some(name) = target.file_name() else {
+        return Err(failed(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "the path has no last name",
+        )));
+    };
+    let parent = parent(&target);
+    std::fs::create_dir_all(parent).map_err(failed)?;
+
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    prefix.push(".");
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).suffix(".tmp");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    // The guard removes the folder on each way out, with whatever is in it by then: the half-written new files
+    // after a failure, the old dataset after the exchange.
+    let beside = builder.tempdir_in(parent).map_err(failed)?;
+    for (path, bytes) in files {
+        write_synced(&beside.path().join(path), bytes).map_err(failed)?;
+    }
+    sync_folder(beside.path()).map_err(failed)?;
+
+    if target.exists() {
+        if let Err(error) = exchange(beside.path(), &target) {
+            if !matches!(error.kind(), std::io::ErrorKind::Unsupported | std::io::ErrorKind::InvalidInput) {
+                return Err(failed(error));
+            }
+            let aside = builder.tempdir_in(parent).map_err(failed)?;
+            std::fs::rename(&target, aside.path()).map_err(failed)?;
+            if let Err(error) = std::fs::rename(beside.path(), &target) {
+                // Without this the guard would remove the only copy of the old dataset.
+                let aside = aside.keep();
+                std::fs::rename(&aside, &target).map_err(Error::io("move back", aside))?;
+                return Err(failed(error));
+            }
+        }
+    } else {
+        std::fs::rename(beside.path(), &target).map_err(failed)?;
+    }
+    sync_folder(parent).map_err(failed)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let mut file = File::create_new(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    path.parent().map_or(Ok(()), sync_folder)
+}
+
+#[cfg(target_os = "linux")]
+fn exchange(left: &Path, right: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, left, CWD, right, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exchange(_: &Path, _: &Path) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+/// Makes names in a folder durable; only Unix lets a folder be opened for that.
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != PathBuf::new() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("set");
+        replace_folder(&target, &[("a/x", b"old"), ("m", b"1")]).unwrap();
+        // The same name twice: the second file cannot be created.
+        let error = replace_folder(&target, &[("a/x", b"new"), ("a/x", b"new")]).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write `"), "{error}");
+        assert_eq!(std::fs::read(target.join("a/x")).unwrap(), b"old");
+        assert_eq!(names(folder.path()), ["set"]);
+
+        replace_folder(&target, &[("a/x", b"new")]).unwrap();
+        assert_eq!(std::fs::read(target.join("a/x")).unwrap(), b"new");
+        assert!(!target.join("m").exists());
+        assert_eq!(names(folder.path()), ["set"]);
+    }
+
+    #[test]
+    fn a_file_where_a_folder_should_be_is_one_clear_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        write_atomic(&file, b"1").unwrap();
+        for error in [
+            write_atomic(&file.join("below"), b"2").unwrap_err(),
+            replace_folder(&file.join("below"), &[("m", b"2")]).unwrap_err(),
+            write_atomic(folder.path(), b"2").unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::Io { operation: "write", .. }), "{error:?}");
+        }
+        assert_eq!(names(folder.path()), ["file"]);
+        assert_eq!(std::fs::read(&file).unwrap(), b"1");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn rights_are_those_of_a_plain_file() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let plain = folder.path().join("plain");
+        std::fs::write(&plain, b"").unwrap();
+        let ours = folder.path().join("ours");
+        write_atomic(&ours, b"").unwrap();
+        assert_eq!(mode(&ours), mode(&plain));
+    }
+}

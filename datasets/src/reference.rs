@@ -1,0 +1,110 @@
+//! The reference of the dataset, generated from the schema.
+
+use crate::manifest::SCHEMA;
+use crate::schema::{ColumnKind, FLAGS, TableKind};
+use elastico_core::{COUNTERS, DeviceKind, Outcome, WorkloadKind};
+use std::fmt::Write as _;
+
+/// The text of `docs/reference/dataset.md`, in Markdown. A test fails where the committed file differs.
+pub fn reference() -> String {
+    let mut text = String::new();
+    write_reference(&mut text).expect("a string takes any text");
+    text
+}
+
+fn write_reference(text: &mut String) -> std::fmt::Result {
+    writeln!(
+        text,
+        "<!-- Generated from the schema in datasets/src/schema.rs; do not edit. -->\n\
+         # The dataset\n\n\
+         Schema `{SCHEMA}`. A dataset is a folder:\n\n\
+         ```text\n\
+         manifest.json             schema, device kinds, row counts, content digest, exclusions, provenance, parts\n\
+         isolated/part-0.parquet   one row per workload x device x share x repeat\n\
+         pairs/part-0.parquet      one row per subject per trial: two rows per co-run\n\
+         ```\n\n\
+         Any number of `*.parquet` parts that the manifest lists is read, in the order of their names. Numbers are 64-bit floats, text is UTF-8; a\n\
+         missing value is a Parquet null, never 0 and never NaN. Units are base SI units, ratios are 0..1 and never percent. The\n\
+         same dataset is always the same bytes.\n"
+    )?;
+    writeln!(
+        text,
+        "## Manifest\n\n\
+         | field | meaning |\n|---|---|\n\
+         | `schema` | `{SCHEMA}`; another version is refused |\n\
+         | `device_kinds` | where the numbers come from; more than one only where a merge was told so |\n\
+         | `isolated_rows`, `pairs_rows` | rows of the two tables |\n\
+         | `content_digest` | SHA-256 of the rows in their order, whatever the files that hold them |\n\
+         | `exclusions` | what was left out: `source`, `reason`, `rows` |\n\
+         | `provenance` | version, device, seed, source and its digest, facts such as the licence |\n\
+         | `parts` | each file with the SHA-256 of its bytes (preceded by their length, 8 bytes, little-endian); a file that is not listed, or differs, is refused |\n"
+    )?;
+    for kind in TableKind::ALL {
+        let story = match kind {
+            TableKind::Isolated => "One row per workload x device x share x repeat.",
+            TableKind::Pairs => "One row per subject per trial; the two rows of a trial mirror each other.",
+        };
+        writeln!(text, "## Table `{}`\n\n{story}\n", kind.as_str())?;
+        writeln!(
+            text,
+            "| column | type | unit | null | must be | meaning | source |\n|---|---|---|---|---|---|---|"
+        )?;
+        for column in kind.columns() {
+            writeln!(
+                text,
+                "| `{}` | {} | {} | {} | {} | {} | {} |",
+                column.name,
+                column.kind.as_str(),
+                if column.kind == ColumnKind::Text { "-" } else { column.unit },
+                if column.nullable { "yes" } else { "no" },
+                column.check.as_str(),
+                column.meaning,
+                column.source,
+            )?;
+        }
+        writeln!(text)?;
+    }
+    writeln!(
+        text,
+        "## Rules over several columns\n\n\
+         - `slowdown_ratio` (or `interference_ratio`, where the isolated time at the full device is unknown) and `step_seconds`\n\
+         \x20 are present where the outcome has times.\n\
+         - lower end <= point <= upper end, for `slowdown_*_ratio` and `step_*_seconds`.\n\
+         - `slowdown_ratio` = `partition_effect_ratio` x `interference_ratio` within 1e-6, where all three are present.\n\
+         - (`trial_id`, `side`) is unique, each trial has one row of side `a` and one of side `b`, and the two mirror each\n\
+         \x20 other: workloads, families, kinds, shares and sharing mode swapped, everything about the trial equal.\n\
+         - The row counts, device kinds and content digest of the manifest are those of the rows.\n"
+    )?;
+    writeln!(text, "## Words\n")?;
+    let list = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    writeln!(text, "- Device kinds: {}.", list(DeviceKind::ALL.map(DeviceKind::as_str).to_vec()))?;
+    writeln!(text, "- Workload kinds: {}.", list(WorkloadKind::ALL.map(WorkloadKind::as_str).to_vec()))?;
+    writeln!(
+        text,
+        "- Sharing modes: `exclusive`, `time_slice`, `mps(0.5,0.5)` (share of the subject, then of the co-runner), `mig(3g.40gb)`, `streams`."
+    )?;
+    let (timed, other): (Vec<Outcome>, Vec<Outcome>) =
+        Outcome::ALL.into_iter().partition(|outcome| outcome.has_times());
+    let names = |outcomes: Vec<Outcome>| list(outcomes.iter().map(|outcome| outcome.as_str()).collect());
+    writeln!(text, "- Outcomes with times: {}. Without: {}.", names(timed), names(other))?;
+    writeln!(
+        text,
+        "- `pair_id`: both names sorted, device, sharing mode seen from the first: `a + b @ v100 mps(0.3,0.7)`."
+    )?;
+    writeln!(text, "- `flags` are separated by `;`. Those of imports:\n\n| flag | meaning |\n|---|---|")?;
+    for flag in FLAGS {
+        writeln!(text, "| `{}` | {} |", flag.name, flag.meaning)?;
+    }
+    writeln!(text, "\n## Counters in other tools\n\n| column | DCGM | CUPTI, ncu |\n|---|---|---|")?;
+    let cell = |names: &str| {
+        if names.is_empty() {
+            "-".to_owned()
+        } else {
+            names.split(", ").map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        }
+    };
+    for counter in COUNTERS {
+        writeln!(text, "| `{}` | {} | {} |", counter.name, cell(counter.dcgm), cell(counter.cupti))?;
+    }
+    Ok(())
+}
