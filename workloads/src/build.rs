@@ -14,6 +14,8 @@ use toml::Spanned;
 const LARGEST_FOOTPRINT: Bytes = Bytes(1e12);
 /// A step of more work than this takes minutes on any device.
 const MOST_WORK: Flops = Flops(1e17);
+/// A step that moves more than this through L2 takes many seconds on any device.
+const MOST_TRAFFIC: Bytes = Bytes(1e14);
 /// One table of lists may stand for this many benchmarks.
 const MOST_COMBINATIONS: usize = 1_000;
 
@@ -260,6 +262,15 @@ fn check(
     if flops(&program) > MOST_WORK.get() {
         let why = format!("makes a step of {}, the limit is {MOST_WORK:.0}", program.demand().flops());
         return Err(too_large(&flops, why));
+    }
+    let traffic = |program: &StepProgram| {
+        let demand = program.demand();
+        (demand.l2_bytes + demand.shared_bytes).get()
+    };
+    if traffic(&program) > MOST_TRAFFIC.get() {
+        let why =
+            format!("makes a step that moves {}, the limit is {MOST_TRAFFIC:.0}", Bytes(traffic(&program)));
+        return Err(too_large(&traffic, why));
     }
     Ok(program)
 }

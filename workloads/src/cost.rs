@@ -49,6 +49,11 @@ fn streaming(read: f64, write: f64, fp32: f64, blocks: f64) -> Demand {
     }
 }
 
+/// Blocks of a row-wise kernel: four short rows each, or a part of a long row.
+fn row_blocks(rows: u64, columns: u64) -> f64 {
+    if columns <= 1024 { rows as f64 / 4.0 } else { rows as f64 * columns.div_ceil(16_384) as f64 }
+}
+
 /// Edge of the tile for an output of that many rows: a power of two from 16 to 128.
 fn tile(rows: f64) -> f64 {
     [16.0, 32.0, 64.0].into_iter().find(|edge| rows <= *edge).unwrap_or(TILE)
@@ -57,8 +62,8 @@ fn tile(rows: f64) -> f64 {
 /// A product whose operands occupy `a`, `b` and `c` bytes in memory (a convolution's patches overlap there).
 fn product(m: f64, n: f64, k: f64, batch: f64, (a, b, c): (f64, f64, f64), dtype: Dtype) -> Demand {
     let element = dtype.bytes();
-    let (rows, columns) = ((m / tile(m)).ceil(), (n / tile(n)).ceil());
-    let tiles = batch * rows * columns;
+    let (rows, columns) = ((m / tile(m)).ceil().max(1.0), (n / tile(n)).ceil().max(1.0));
+    let tiles = batch.max(1.0) * rows * columns;
     let split = (WAVE / tiles).floor().min((k / SPLIT_DEPTH).ceil()).max(1.0);
     let panel = k * element * (tile(m) * SWIZZLE.min(rows) + tile(n) * SWIZZLE.min(columns));
     let reread = batch * element * (m * k * columns + k * n * rows);
@@ -66,7 +71,7 @@ fn product(m: f64, n: f64, k: f64, batch: f64, (a, b, c): (f64, f64, f64), dtype
         l2_bytes: Bytes(reread + c),
         dram_read: Bytes(a + b),
         dram_write: Bytes(c),
-        working_set: Bytes((a + b + c).min(panel * (WAVE / (rows * columns)).clamp(1.0, batch) + c)),
+        working_set: Bytes((a + b + c).min(panel * (WAVE / (rows * columns)).min(batch).max(1.0) + c)),
         launches: 1,
         blocks: (tiles * split) as u64,
         warps_per_block: WARPS,
@@ -134,8 +139,10 @@ impl Op {
                 let elements = rows as f64 * columns as f64;
                 let bytes = elements * dtype.bytes();
                 match pass {
-                    Pass::Forward => streaming(bytes, bytes, 8.0 * elements, rows as f64 / 4.0),
-                    Pass::Backward => streaming(2.0 * bytes, bytes, 14.0 * elements, rows as f64 / 4.0),
+                    Pass::Forward => streaming(bytes, bytes, 8.0 * elements, row_blocks(rows, columns)),
+                    Pass::Backward => {
+                        streaming(2.0 * bytes, bytes, 14.0 * elements, row_blocks(rows, columns))
+                    }
                 }
             }
             // Maximum, subtract, exponential, sum, divide; backward: product, row sum, subtract, multiply.
@@ -143,8 +150,10 @@ impl Op {
                 let elements = rows as f64 * columns as f64;
                 let bytes = elements * dtype.bytes();
                 match pass {
-                    Pass::Forward => streaming(bytes, bytes, 5.0 * elements, rows as f64 / 4.0),
-                    Pass::Backward => streaming(2.0 * bytes, bytes, 4.0 * elements, rows as f64 / 4.0),
+                    Pass::Forward => streaming(bytes, bytes, 5.0 * elements, row_blocks(rows, columns)),
+                    Pass::Backward => {
+                        streaming(2.0 * bytes, bytes, 4.0 * elements, row_blocks(rows, columns))
+                    }
                 }
             }
             Self::Elementwise { elements, inputs, outputs, flops_per_element, dtype } => {
@@ -244,7 +253,8 @@ impl Op {
                 let (updates, addresses) = (updates as f64, addresses.max(1) as f64);
                 let touched = updates.min(addresses) * SECTOR;
                 Demand {
-                    l2_bytes: Bytes(updates * SECTOR),
+                    // Each update is a read and a write of its sector inside L2.
+                    l2_bytes: Bytes(2.0 * updates * SECTOR),
                     dram_read: Bytes(touched),
                     dram_write: Bytes(touched),
                     working_set: Bytes(touched),
@@ -287,24 +297,24 @@ impl Op {
         else {
             return Demand::default();
         };
-        let (element, groups) = (dtype.bytes(), (batch as f64) * kv_heads.max(1) as f64);
-        let packed = query as f64 * heads as f64 / kv_heads.max(1) as f64;
-        let (context, width) = (context as f64, head_dim as f64);
+        let (element, groups) = (dtype.bytes(), (batch.max(1) * kv_heads.max(1)) as f64);
+        let packed = query.max(1) as f64 * heads as f64 / kv_heads.max(1) as f64;
+        let (context, width) = (context.max(1) as f64, head_dim as f64);
         // Query i of q at the end of a context of c sees c - q + i keys.
-        let seen = if causal { context - (query as f64 - 1.0) / 2.0 } else { context };
+        let seen = if causal { context - (query.max(1) - 1) as f64 / 2.0 } else { context };
         let forward = 4.0 * groups * packed * seen * width;
         let queries = groups * packed * width * element;
         let keys = 2.0 * groups * context * width * element;
-        let tiles = (packed / TILE).ceil();
+        let tiles = (packed / TILE).ceil().max(1.0);
         let split = (WAVE / (groups * tiles)).floor().min((context / 256.0).ceil()).max(1.0);
         // Backward reads Q, K, V, O and dO, and writes dQ, dK and dV.
         let (scale, read, write) = match pass {
             Pass::Forward => (1.0, queries + keys, queries),
             Pass::Backward => (2.5, 3.0 * queries + keys, queries + keys),
         };
-        let active = (WAVE / tiles).ceil().clamp(1.0, groups);
+        let active = (WAVE / tiles).ceil().min(groups);
         Demand {
-            l2_bytes: Bytes(read - keys + write + keys * tiles * (seen / context)),
+            l2_bytes: Bytes(read - keys + write + keys * (tiles * seen / context).max(1.0)),
             dram_read: Bytes(read),
             dram_write: Bytes(write),
             working_set: Bytes(keys / groups * active),
@@ -323,3 +333,6 @@ impl Op {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

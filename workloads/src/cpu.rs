@@ -1,8 +1,8 @@
 //! CPU-sized programs: the same structure with smaller axes.
 //!
 //! The `cpu` device runs the ops for real on one core per worker, so a step has to take milliseconds and a worker may
-//! not fill the host. Axes are halved in turn, the one with most room first, and formats become FP32, which is what a
-//! core computes in.
+//! not fill the host. Axes are halved in turn, so that the proportions of a configuration, and with them the
+//! differences within a family, survive; formats become FP32, which is what a core computes in.
 
 use crate::axes::{Axes, CpuRule, Value};
 use crate::op::Op;
@@ -10,9 +10,12 @@ use crate::program::StepProgram;
 use crate::structure::Structure;
 use elastico_core::Dtype;
 use elastico_core::units::{Bytes, Seconds};
+use std::collections::BTreeMap;
 
-/// A step may take this long by the estimate; the real core may be twice as slow or as fast.
-const LONGEST: f64 = 8e-3;
+/// The longest step by the estimate, for the largest configurations; the real core may be twice as slow or as fast.
+const LONGEST: f64 = 10e-3;
+/// The same for the smallest.
+const LONGEST_OF_SMALL: f64 = 3e-3;
 /// A shorter step would be mostly bookkeeping.
 const SHORTEST: f64 = 1.5e-3;
 /// Memory of a worker, so that two of them fit beside everything else.
@@ -28,7 +31,10 @@ pub(crate) fn scaled(structure: &Structure, axes: &Axes) -> Axes {
     }
     let work = |program: &StepProgram| program.ops.iter().map(Op::cpu_work).sum::<f64>();
     let memory = |program: &StepProgram| program.footprint().get();
-    current = shrink(structure, current, work, LONGEST);
+    // A large configuration stays larger than a small one: the limit grows with the seventh root of the work.
+    let longest =
+        (3e-3 * (work(&(structure.build)(axes)) / 0.1).powf(1.0 / 7.0)).clamp(LONGEST_OF_SMALL, LONGEST);
+    current = shrink(structure, current, work, longest);
     current = shrink(structure, current, memory, LARGEST.get());
     // 2^30 covers every domain; the loop ends when the step is long enough or the axis is used up.
     for _ in 0..30 {
@@ -37,7 +43,7 @@ pub(crate) fn scaled(structure: &Structure, axes: &Axes) -> Axes {
         }
         let Some(larger) = grown(structure, &current) else { break };
         let program = (structure.build)(&larger);
-        if work(&program) > LONGEST || memory(&program) > LARGEST.get() {
+        if work(&program) > longest || memory(&program) > LARGEST.get() {
             break;
         }
         current = larger;
@@ -45,13 +51,15 @@ pub(crate) fn scaled(structure: &Structure, axes: &Axes) -> Axes {
     current
 }
 
-/// Halves axes until `measure` is at most `limit` or nothing helps.
+/// Halves axes in turn until `measure` is at most `limit` or nothing helps.
 fn shrink(structure: &Structure, axes: Axes, measure: impl Fn(&StepProgram) -> f64, limit: f64) -> Axes {
     let mut current = axes;
     let mut size = measure(&(structure.build)(&current));
+    let mut halvings: BTreeMap<&str, u32> = BTreeMap::new();
     while size > limit {
-        // Room is the ratio of value to floor; an axis that does not reduce the measure by a twentieth stays as it is.
-        let best = current
+        // The axis halved least comes first, among equals the one declared first. An axis that does not reduce the
+        // measure by a twentieth stays as it is.
+        let next = current
             .iter()
             .filter_map(|(axis, value)| {
                 let (Value::Integer(value), CpuRule::Shrink(floor) | CpuRule::Scale(floor)) =
@@ -66,10 +74,11 @@ fn shrink(structure: &Structure, axes: Axes, measure: impl Fn(&StepProgram) -> f
                 let smaller = current.with(axis.name, Value::Integer(half));
                 (structure.check)(&smaller).ok()?;
                 let reduced = measure(&(structure.build)(&smaller));
-                (reduced < size * 0.95).then(|| (value as f64 / floor.max(1) as f64, smaller, reduced))
+                (reduced < size * 0.95).then_some((axis.name, smaller, reduced))
             })
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        let Some((_, smaller, reduced)) = best else { break };
+            .min_by_key(|(name, ..)| halvings.get(name).copied().unwrap_or(0));
+        let Some((name, smaller, reduced)) = next else { break };
+        *halvings.entry(name).or_default() += 1;
         (current, size) = (smaller, reduced);
     }
     current

@@ -27,7 +27,9 @@ pub struct Demand {
     pub dram_read: Bytes,
     /// Compulsory writes to DRAM.
     pub dram_write: Bytes,
-    /// Data that has to stay in L2 for the re-reads to hit. A sum keeps the largest.
+    /// Distinct data that competes for L2 while the op runs: the panels of a product that are in flight together, the
+    /// rows of a table that are drawn, all that a stream touches. Re-reads hit as far as it fits. A sum keeps the
+    /// largest.
     pub working_set: Bytes,
     /// Traffic between shared memory and the SMs' load-store units, replays of bank conflicts included.
     pub shared_bytes: Bytes,

@@ -33,6 +33,7 @@ mod form;
 mod listing;
 mod op;
 mod program;
+mod shape;
 mod structure;
 mod structures;
 

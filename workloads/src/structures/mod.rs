@@ -24,7 +24,7 @@ pub(crate) fn times(factors: &[u64]) -> u64 {
 }
 
 pub(crate) fn gap(microseconds: u64) -> Option<Op> {
-    (microseconds > 0).then(|| Op::HostGap { seconds: Seconds(microseconds as f64 * 1e-6) })
+    (microseconds > 0).then_some(Op::HostGap { seconds: Seconds(microseconds as f64 / 1e6) })
 }
 
 pub(crate) fn pointwise(elements: u64, inputs: u32, flops_per_element: u32, dtype: Dtype) -> Op {

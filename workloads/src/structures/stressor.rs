@@ -182,7 +182,7 @@ pub(crate) const OCCUPANCY: Structure = Structure {
             blocks: axes.integer("blocks"),
             warps_per_block: axes.integer("warps") as u32,
             shared_bytes: axes.integer("shared") * 1_024,
-            seconds: Seconds(axes.integer("sleep") as f64 * 1e-6),
+            seconds: Seconds(axes.integer("sleep") as f64 / 1e6),
         };
         press(axes, op, 0)
     },
@@ -241,7 +241,7 @@ pub(crate) const NULL: Structure = Structure {
     axes: &[Axis::integer("wait", "t", "microseconds of one step", 100, 1_000_000).or(1_000)],
     check: free,
     build: |axes| {
-        let seconds = Seconds(axes.integer("wait") as f64 * 1e-6);
+        let seconds = Seconds(axes.integer("wait") as f64 / 1e6);
         Builder::new().section("wait", [Op::HostGap { seconds }]).finish(Memory::default())
     },
 };

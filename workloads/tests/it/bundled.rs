@@ -71,6 +71,18 @@ fn cpu_programs_keep_the_structure_and_fit_a_core() {
 }
 
 #[test]
+fn most_cpu_programs_of_a_family_differ() {
+    let catalogue = Catalogue::bundled();
+    let mut seen: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for benchmark in catalogue.iter() {
+        let key = serde_json::to_string(benchmark.cpu_program()).unwrap();
+        seen.entry(key).or_default().push(benchmark.id.as_str());
+    }
+    let same: Vec<_> = seen.values().filter(|ids| ids.len() > 1).collect();
+    assert!(seen.len() * 10 >= catalogue.len() * 9, "{} of {} differ: {same:?}", seen.len(), catalogue.len());
+}
+
+#[test]
 fn the_dram_stressor_sweeps_past_a_last_level_cache_on_a_cpu_too() {
     for benchmark in Catalogue::bundled().select("st_dram").unwrap() {
         let Some(Op::Stream { footprint, bytes, .. }) = benchmark.cpu_program().ops.first() else {
@@ -105,7 +117,6 @@ fn demands_are_finite_and_compulsory_traffic_passes_through_l2() {
                 "{} {op}",
                 benchmark.id
             );
-            // Filters overlap in memory, so a convolution of stride 2 with a 1x1 filter could read less.
             let floor = demand.dram_bytes().get() * 0.999;
             assert!(demand.l2_bytes.get() >= floor, "{} {op}: {demand:?}", benchmark.id);
             if demand.launches > 0 {

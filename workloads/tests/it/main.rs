@@ -1,6 +1,8 @@
 //! The bundled catalogue and what users may write in their own.
 
 mod bundled;
+mod hand_counts;
 mod listing;
+mod readme;
 mod refusals;
 mod selection;

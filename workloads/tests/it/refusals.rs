@@ -10,11 +10,11 @@ fn refusal(text: &str) -> String {
     let mut report = error.to_string();
     let mut source = std::error::Error::source(&error);
     while let Some(cause) = source {
-        write!(report, "\ncaused by: {cause}").unwrap();
+        write!(report, "\ncaused by: {cause}").expect("a string takes any text");
         source = cause.source();
     }
     if let Some(hint) = error.hint() {
-        write!(report, "\nhint: {hint}").unwrap();
+        write!(report, "\nhint: {hint}").expect("a string takes any text");
     }
     report
 }
@@ -52,6 +52,16 @@ fn every_refusal_names_place_and_field() {
         ("table as value", configuration("{ batch = { a = 1 }, hidden = 64, dtype = \"fp32\" }")),
         ("too large", configuration("{ batch = 1048576, hidden = 65536, layers = 9, dtype = \"fp32\" }")),
         (
+            "too much work",
+            configuration("{ batch = 1048576, hidden = 65536, layers = 2, dtype = \"fp32\" }"),
+        ),
+        (
+            "too much traffic",
+            "schema = 1\n[[family]]\nid = \"mine\"\nstructure = \"random_read\"\nsummary = \"mine\"\n\
+             configurations = [{ footprint = 8, row = 65536, lookups = 9000000000 }]"
+                .to_owned(),
+        ),
+        (
             "not a number",
             "schema = 1\n[[family]]\nid = \"mine\"\nstructure = \"stream\"\nsummary = \"mine\"\n\
              configurations = [{ access = \"read\", footprint = 8, duty = nan }]"
@@ -88,7 +98,7 @@ fn every_refusal_names_place_and_field() {
 #[test]
 fn overflowing_numbers_are_refused_not_wrapped() {
     let text = configuration("{ batch = 9223372036854775807, hidden = 64, dtype = \"fp32\" }");
-    assert!(refusal(&text).starts_with("mine.toml:6:30: `batch` has to be a whole number from 1 to 1048576"));
+    assert!(refusal(&text).starts_with("mine.toml:6:29: `batch` has to be a whole number from 1 to 1048576"));
     let text = configuration("{ batch = 9223372036854775808, hidden = 64, dtype = \"fp32\" }");
     assert!(refusal(&text).starts_with("mine.toml:6:"));
 }

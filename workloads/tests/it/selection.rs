@@ -4,6 +4,7 @@ use elastico_core::{Hint as _, WorkloadKind};
 use elastico_workloads::{Benchmark, Catalogue};
 use proptest::prelude::*;
 use std::path::Path;
+use std::sync::LazyLock;
 
 fn ids(selected: &[&Benchmark]) -> Vec<String> {
     selected.iter().map(|benchmark| benchmark.id.to_string()).collect()
@@ -61,7 +62,8 @@ proptest! {
     /// Replacing any middle of an id by `*` still finds it.
     #[test]
     fn a_pattern_cut_from_an_id_finds_it(pick in 0_usize..1000, from in 0_usize..60, to in 0_usize..60) {
-        let catalogue = Catalogue::bundled();
+        static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::bundled);
+        let catalogue = &*CATALOGUE;
         let all: Vec<_> = catalogue.iter().collect();
         let id = all[pick % all.len()].id.as_str();
         let (from, to) = (from.min(id.len()), to.min(id.len()));
