@@ -37,11 +37,13 @@ pub enum Outcome {
     Throttled,
     /// The interval is still too wide at the cap of repeats.
     Inconclusive,
+    /// The device cannot share in the requested way, so the pair was not launched.
+    Unsupported,
 }
 
 impl Outcome {
     /// Every outcome, in order of declaration.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Ok,
         Self::OomPredicted,
         Self::Oom,
@@ -56,6 +58,7 @@ impl Outcome {
         Self::LowOverlap,
         Self::Throttled,
         Self::Inconclusive,
+        Self::Unsupported,
     ];
 
     /// The name in files.
@@ -75,6 +78,7 @@ impl Outcome {
             Self::LowOverlap => "low_overlap",
             Self::Throttled => "throttled",
             Self::Inconclusive => "inconclusive",
+            Self::Unsupported => "unsupported",
         }
     }
 

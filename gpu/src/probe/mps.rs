@@ -1,0 +1,85 @@
+//! The Multi-Process Service: is its control program here, is its daemon running.
+
+use super::{Check, Status, process_names};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+const CONTROL: &str = "nvidia-cuda-mps-control";
+
+pub(super) fn check(process_folder: &Path) -> Vec<Check> {
+    let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or("/tmp/nvidia-mps".into(), PathBuf::from);
+    let program = program_on(std::env::var_os("PATH").as_deref());
+    vec![control(program.as_deref()), daemon(process_folder, &pipes, program.is_some())]
+}
+
+fn program_on(path: Option<&OsStr>) -> Option<PathBuf> {
+    std::env::split_paths(path?).map(|folder| folder.join(CONTROL)).find(|program| program.is_file())
+}
+
+fn control(program: Option<&Path>) -> Check {
+    match program {
+        Some(program) => Check::new("mps.control", "mps", Status::Ok, format!("{} found", program.display())),
+        None => Check::new("mps.control", "mps", Status::Absent, format!("no {CONTROL} on PATH"))
+            .fix("install the driver's compute utilities (nvidia-compute-utils), or measure with time_slice"),
+    }
+}
+
+fn daemon(process_folder: &Path, pipes: &Path, has_program: bool) -> Check {
+    // Command names are cut to 15 bytes: the daemon and its server look alike.
+    let running =
+        process_names(process_folder).into_iter().find(|(_, name)| name.starts_with("nvidia-cuda-mps"));
+    let has_pipe = pipes.join("control").exists();
+    let check = |status, finding: String| Check::new("mps.daemon", "mps", status, finding);
+    match (running, has_pipe) {
+        (Some((process, _)), true) => {
+            check(Status::Ok, format!("process {process} serves {}", pipes.display()))
+        }
+        (Some((process, _)), false) => check(
+            Status::Warn,
+            format!(
+                "process {process} runs, but not at {}: programs would silently run without MPS",
+                pipes.display()
+            ),
+        )
+        .fix("set CUDA_MPS_PIPE_DIRECTORY to the daemon's folder"),
+        (None, true) => {
+            check(Status::Warn, format!("{} is left over from a daemon that is gone", pipes.display()))
+                .fix(format!("remove {} and start {CONTROL} -d", pipes.display()))
+        }
+        (None, false) if has_program => {
+            check(Status::Absent, "no daemon is running; a campaign starts its own".to_owned())
+                .fix(format!("{CONTROL} -d"))
+        }
+        (None, false) => check(Status::Absent, "no daemon is running".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn daemon_and_pipe_must_both_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (processes, pipes) = (folder.path().join("proc"), folder.path().join("pipes"));
+        std::fs::create_dir_all(processes.join("40")).unwrap();
+        std::fs::create_dir(&pipes).unwrap();
+        assert_eq!(daemon(&processes, &pipes, true).status, Status::Absent);
+        std::fs::write(pipes.join("control"), b"").unwrap();
+        assert_eq!(daemon(&processes, &pipes, true).status, Status::Warn);
+        std::fs::write(processes.join("40/comm"), "nvidia-cuda-mps\n").unwrap();
+        assert_eq!(daemon(&processes, &pipes, true).status, Status::Ok);
+        std::fs::remove_file(pipes.join("control")).unwrap();
+        assert_eq!(daemon(&processes, &pipes, true).status, Status::Warn);
+    }
+
+    #[test]
+    fn the_program_is_looked_for_on_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(program_on(Some(folder.path().as_os_str())), None);
+        let program = folder.path().join(CONTROL);
+        std::fs::write(&program, b"").unwrap();
+        assert_eq!(program_on(Some(folder.path().as_os_str())), Some(program));
+        assert_eq!(program_on(None), None);
+    }
+}

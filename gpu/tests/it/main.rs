@@ -1,0 +1,4 @@
+//! The ring between real processes, and the probe against stand-in drivers.
+
+mod drivers;
+mod processes;
