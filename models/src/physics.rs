@@ -211,7 +211,7 @@ mod tests {
         let row = [0.75, 0.5, 2.0, f32::NAN, 8.0, 3.0, 0.25, 0.75, 60.0, 40.0, 80.0];
         let mut out = Vec::new();
         prepare(&spec, &[6.0; 11], &row, &mut out);
-        assert_eq!(out[3], 6.0, "a missing value takes the median");
+        assert_eq!(out[3].to_bits(), 6.0_f32.to_bits(), "a missing value takes the median");
         let named: Vec<_> = spec.names().iter().map(String::as_str).zip(out[11..].iter().copied()).collect();
         let wanted = [
             ("sm_active_sum_ratio", 1.25),

@@ -92,8 +92,7 @@ fn compare(
     for (row, (Numbers(a), Numbers(b))) in left_rows.iter().zip(right_rows).enumerate() {
         for (output, (a, b)) in crate::onnx::export::OUTPUTS.into_iter().zip(a.iter().zip(b)) {
             let difference = (a - b).abs() / a.abs().max(f64::MIN_POSITIVE);
-            // Not `>`: a difference that is NaN is a disagreement too.
-            if a != b && !(difference <= EXPORT_TOLERANCE) {
+            if difference > EXPORT_TOLERANCE || difference.is_nan() {
                 return Err(Error::Disagreement {
                     left,
                     right,
@@ -105,9 +104,7 @@ fn compare(
                     tolerance: EXPORT_TOLERANCE,
                 });
             }
-            if a != b {
-                largest = largest.max(difference);
-            }
+            largest = largest.max(difference);
         }
     }
     Ok(largest)
@@ -128,10 +125,10 @@ fn threshold_rows(spec: &ModelSpec, rows: &[f32]) -> Vec<f32> {
         let feature = feature as usize;
         if feature < width {
             push_variants(base, feature, [threshold.next_down(), threshold, threshold.next_up()], &mut out);
-        } else if let Some(driver) = drivers.get(feature - width) {
-            if let Some(pair) = crossing(spec, base, feature, *driver, threshold) {
-                push_variants(base, *driver, pair, &mut out);
-            }
+        } else if let Some(driver) = drivers.get(feature - width)
+            && let Some(pair) = crossing(spec, base, feature, *driver, threshold)
+        {
+            push_variants(base, *driver, pair, &mut out);
         }
     }
     out

@@ -103,6 +103,11 @@ impl Reader<'_> {
         Error::Operator { node: self.label.clone(), operator: format!("{domain}{dot}{}", self.node.op_type) }
     }
 
+    fn arity(&self, wanted: usize) -> Result<(), Error> {
+        let found = self.node.input.len();
+        if found == wanted { Ok(()) } else { Err(self.refuse(format!("has {found} inputs, not {wanted}"))) }
+    }
+
     /// The only attribute of a node, an integer.
     fn only_integer(&self, name: &str) -> Result<i64, Error> {
         match &self.node.attribute[..] {
@@ -157,7 +162,7 @@ impl Compiler {
             if !node.attribute.is_empty() {
                 return Err(reader.refuse("has attributes"));
             }
-            self.arity(reader, arity)
+            reader.arity(arity)
         };
         let binary = |operator: Binary, read: Kind, gives: Kind| {
             bare(2)?;
@@ -172,7 +177,7 @@ impl Compiler {
             if node.op_type != "TreeEnsembleRegressor" {
                 return Err(reader.operator());
             }
-            self.arity(reader, 1)?;
+            reader.arity(1)?;
             let input = self.matrix(reader, 0, Number)?;
             return Ok((Step::Trees(input, Trees::compile(node, input.width)?), 1, Number));
         }
@@ -227,7 +232,7 @@ impl Compiler {
                 }
             }
             "Cast" => {
-                self.arity(reader, 1)?;
+                reader.arity(1)?;
                 if reader.only_integer("to")? != i64::from(FLOAT) {
                     return Err(reader.refuse("casts to another type than float"));
                 }
@@ -235,7 +240,7 @@ impl Compiler {
                 Ok((Step::Copy(input), input.width, Number))
             }
             "ReduceMin" => {
-                self.arity(reader, 2)?;
+                reader.arity(2)?;
                 if reader.only_integer("keepdims")? != 1 {
                     return Err(reader.refuse("drops a dimension"));
                 }
@@ -249,7 +254,7 @@ impl Compiler {
     }
 
     fn gather(&self, reader: &Reader<'_>) -> Result<(Step, usize, Kind), Error> {
-        self.arity(reader, 2)?;
+        reader.arity(2)?;
         if reader.only_integer("axis")? != 1 {
             return Err(reader.refuse("gathers along another axis than 1"));
         }
@@ -302,11 +307,6 @@ impl Compiler {
             }
         }
         Ok(Plan { input: self.input, steps: self.steps, outputs, width: self.width })
-    }
-
-    fn arity(&self, reader: &Reader<'_>, wanted: usize) -> Result<(), Error> {
-        let found = reader.node.input.len();
-        if found == wanted { Ok(()) } else { Err(reader.refuse(format!("has {found} inputs, not {wanted}"))) }
     }
 
     /// A value that exists already: this also rules out cycles.

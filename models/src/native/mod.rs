@@ -6,6 +6,8 @@
 mod compile;
 mod plan;
 mod tensor;
+#[cfg(test)]
+mod tests;
 mod trees;
 
 use crate::onnx::ModelProto;

@@ -3,8 +3,9 @@
 use super::trees::Trees;
 use crate::predictor::Outputs;
 
-/// Rows that run through the plan together: a block of 150 prepared features fits the second-level cache.
-const BLOCK: usize = 64;
+/// Rows that run through the plan together: all matrices of a block fit the second-level cache, and each tree is fetched
+/// once for this many rows.
+const BLOCK: usize = 256;
 
 /// A matrix that the plan computes; one stretch of the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

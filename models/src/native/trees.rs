@@ -4,9 +4,12 @@ use crate::Error;
 use crate::onnx::proto::{AttributeProto, NodeProto};
 use std::collections::VecDeque;
 
-const LEAF: u32 = u32::MAX;
+/// Walks that go on side by side, so that their waits for memory overlap.
+const LANES: usize = 8;
 
 /// A split, whose children stand at `child` (left) and `child + 1`, or a leaf, whose value is in `threshold`.
+///
+/// A leaf has the child 0: the first node is the root of the first tree and nobody's child.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     threshold: f32,
@@ -34,12 +37,25 @@ struct Lists<'a> {
 }
 
 impl Trees {
-    /// Adds the sum of all trees, in their order, to each row's output; rows have `width` values.
+    /// Writes the sum of all trees, in their order, for each row; rows have `width` values.
     pub(super) fn run(&self, rows: &[f32], width: usize, out: &mut [f32]) {
         out.fill(0.0);
-        for root in &self.roots {
-            for (row, sum) in rows.chunks_exact(width).zip(out.iter_mut()) {
-                *sum += self.walk(*root, row);
+        let row = |index: usize| &rows[index * width..][..width];
+        if out.len() < LANES {
+            for (index, sum) in out.iter_mut().enumerate() {
+                for roots in self.roots.chunks(LANES) {
+                    let at = std::array::from_fn(|lane| roots[lane.min(roots.len() - 1)]);
+                    let values = self.walk(at, [row(index); LANES]);
+                    values[..roots.len()].iter().for_each(|value| *sum += value);
+                }
+            }
+        } else {
+            for root in &self.roots {
+                for (group, sums) in out.chunks_mut(LANES).enumerate() {
+                    let lanes = std::array::from_fn(|lane| row(group * LANES + lane.min(sums.len() - 1)));
+                    let values = self.walk([*root; LANES], lanes);
+                    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+                }
             }
         }
         for sum in out {
@@ -47,14 +63,22 @@ impl Trees {
         }
     }
 
+    /// Walks from nodes down to leaves, each lane over its own row. A walk that has arrived stays.
     #[inline]
-    fn walk(&self, root: u32, row: &[f32]) -> f32 {
-        let mut node = self.nodes[root as usize];
-        while node.feature != LEAF {
-            let goes_left = row[node.feature as usize] <= node.threshold;
-            node = self.nodes[(node.child + u32::from(!goes_left)) as usize];
+    fn walk(&self, mut at: [u32; LANES], rows: [&[f32]; LANES]) -> [f32; LANES] {
+        loop {
+            let mut moving = false;
+            for (at, row) in at.iter_mut().zip(rows) {
+                let node = self.nodes[*at as usize];
+                let goes_left = row[node.feature as usize] <= node.threshold;
+                let next = node.child + u32::from(!goes_left);
+                moving |= node.child != 0;
+                *at = if node.child == 0 { *at } else { next };
+            }
+            if !moving {
+                return at.map(|at| self.nodes[at as usize].threshold);
+            }
         }
-        node.threshold
     }
 
     /// Checks and compiles the attributes of a `TreeEnsembleRegressor` over rows of `width` values.
@@ -118,7 +142,7 @@ impl Trees {
     ) -> Result<(), String> {
         let root = self.nodes.len();
         self.roots.push(root as u32);
-        let placeholder = Node { threshold: 0.0, feature: LEAF, child: 0 };
+        let placeholder = Node { threshold: 0.0, feature: 0, child: 0 };
         self.nodes.push(placeholder);
         let mut queue = VecDeque::from([(range.start, root)]);
         let mut visited = vec![false; range.len()];
@@ -128,7 +152,7 @@ impl Trees {
                 return Err(format!("node {id} is reached twice"));
             }
             if let Some(value) = leaves[source] {
-                self.nodes[target] = Node { threshold: value, feature: LEAF, child: 0 };
+                self.nodes[target] = Node { threshold: value, feature: 0, child: 0 };
                 continue;
             }
             let feature = u32::try_from(lists.features[source]).ok().filter(|f| (*f as usize) < width);
@@ -164,14 +188,14 @@ impl Trees {
 /// Where each tree's nodes begin; nodes must be grouped by tree and numbered from 0 within it.
 fn tree_starts(lists: &Lists<'_>) -> Result<Vec<usize>, String> {
     let mut starts = Vec::new();
+    let is = |id: i64, wanted: usize| usize::try_from(id) == Ok(wanted);
     for (index, (tree, node)) in lists.trees.iter().zip(lists.nodes).enumerate() {
-        if *node == 0 && *tree == starts.len() as i64 {
+        if *node == 0 && is(*tree, starts.len()) {
             starts.push(index);
             continue;
         }
-        let inside = starts
-            .last()
-            .is_some_and(|start| *tree == starts.len() as i64 - 1 && *node == (index - start) as i64);
+        let inside =
+            starts.last().is_some_and(|start| is(*tree, starts.len() - 1) && is(*node, index - start));
         if !inside {
             return Err(format!("entry {index} is node {node} of tree {tree}, out of order"));
         }
@@ -206,13 +230,12 @@ fn leaf_values(
             start.checked_add(usize::try_from(*node).ok()?).filter(|position| *position < end)
         });
         let slot = position.filter(|_| *target == 0 && weight.is_finite()).and_then(|p| leaves.get_mut(p));
-        match slot {
-            Some(slot @ None) => *slot = Some(*weight),
-            _ => {
-                let reason =
-                    format!("entry {index} gives target {target} of node {node} of tree {tree} {weight}");
-                return Err(attributes.refuse("target_nodeids", reason));
-            }
+        if let Some(slot @ None) = slot {
+            *slot = Some(*weight);
+        } else {
+            let reason =
+                format!("entry {index} gives target {target} of node {node} of tree {tree} {weight}");
+            return Err(attributes.refuse("target_nodeids", reason));
         }
     }
     for (index, (mode, leaf)) in lists.modes.iter().zip(&leaves).enumerate() {

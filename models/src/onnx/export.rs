@@ -1,6 +1,6 @@
 //! Writes a fitted model as an ONNX file.
 
-use super::graph::{GraphBuilder, floats, integer, integers, matrix, string, strings};
+use super::graph::{GraphBuilder, floats, id, integer, integers, matrix, string, strings};
 use super::proto::{AttributeProto, FLOAT, ModelProto, OperatorSetIdProto, StringStringEntryProto};
 use crate::metadata;
 use crate::physics::{Columns, GUARD, LEAST_BYTES, LEAST_SECONDS, LEAST_SHARE};
@@ -236,16 +236,16 @@ fn tree_attributes(forest: &Forest) -> Vec<AttributeProto> {
     let divisor = forest.divisor();
     for (tree_id, tree) in forest.trees.iter().enumerate() {
         for (node_id, node) in tree.nodes.iter().enumerate() {
-            trees.push(tree_id as i64);
-            nodes.push(node_id as i64);
+            trees.push(id(tree_id));
+            nodes.push(id(node_id));
             if node.is_leaf() {
                 features.push(0);
                 modes.push(leaf.clone());
                 thresholds.push(0.0);
                 lefts.push(0);
                 rights.push(0);
-                target_trees.push(tree_id as i64);
-                target_nodes.push(node_id as i64);
+                target_trees.push(id(tree_id));
+                target_nodes.push(id(node_id));
                 target_weights.push((node.value / divisor) as f32);
             } else {
                 features.push(i64::from(node.feature));

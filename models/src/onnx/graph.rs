@@ -35,7 +35,7 @@ impl GraphBuilder {
 
     fn tensor(&mut self, name: &str, dims: &[usize], data_type: i32, raw: Vec<u8>) -> String {
         self.initializers.push(TensorProto {
-            dims: dims.iter().map(|dim| *dim as i64).collect(),
+            dims: dims.iter().map(|dim| id(*dim)).collect(),
             data_type,
             name: name.to_owned(),
             raw_data: Some(Bytes::from(raw)),
@@ -69,7 +69,7 @@ impl GraphBuilder {
 
     /// The columns of a matrix, in the given order.
     pub(super) fn columns(&mut self, output: &str, matrix: &str, columns: &[usize]) -> String {
-        let columns: Vec<i64> = columns.iter().map(|column| *column as i64).collect();
+        let columns: Vec<i64> = columns.iter().map(|column| id(*column)).collect();
         let index = self.integers(&format!("{output}_columns"), &columns);
         self.full_node("", "Gather", output, &[matrix, &index], vec![integer("axis", 1)])
     }
@@ -86,10 +86,15 @@ impl GraphBuilder {
     }
 }
 
+/// An index as the file writes it. No list in memory is long enough to saturate it.
+pub(super) fn id(index: usize) -> i64 {
+    i64::try_from(index).unwrap_or(i64::MAX)
+}
+
 /// A float matrix of `N` rows.
 pub(super) fn matrix(name: &str, width: usize, doc: &str) -> ValueInfoProto {
     let rows = Dimension { dim_value: None, dim_param: Some("N".to_owned()) };
-    let columns = Dimension { dim_value: Some(width as i64), dim_param: None };
+    let columns = Dimension { dim_value: Some(id(width)), dim_param: None };
     let shape = TensorShapeProto { dim: vec![rows, columns] };
     let tensor = TensorType { elem_type: FLOAT, shape: Some(shape) };
     ValueInfoProto {

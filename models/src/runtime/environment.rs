@@ -28,8 +28,13 @@ static STATE: Mutex<State> = Mutex::new(State::Unloaded);
 pub(super) fn environment(path: Option<&Path>) -> Result<ort::environment::Environment, Error> {
     let path = library::find(path, |name| std::env::var_os(name).map(PathBuf::from))?;
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let State::Loaded { path: loaded, environment } = &*state
+        && *loaded == path
+    {
+        return Ok(environment.clone());
+    }
+    library::inspect(&path, ort::MINOR_VERSION)?;
     match &*state {
-        State::Loaded { path: loaded, environment } if *loaded == path => return Ok(environment.clone()),
         State::Loaded { path: loaded, .. } => {
             return Err(Error::LibraryBusy { loaded: loaded.clone(), asked: path });
         }
@@ -39,13 +44,15 @@ pub(super) fn environment(path: Option<&Path>) -> Result<ort::environment::Envir
         }
         State::Unloaded => {}
     }
-    library::inspect(&path, ort::MINOR_VERSION)?;
     match load(&path) {
         Ok(environment) => {
             *state = State::Loaded { path, environment: environment.clone() };
             Ok(environment)
         }
         Err(Failure::Refused(reason)) => Err(Error::LibraryBroken { path, reason }),
+        Err(Failure::TooOld(found)) => {
+            Err(Error::LibraryTooOld { path, found, needed: format!("1.{}", ort::MINOR_VERSION) })
+        }
         Err(Failure::Stuck) => {
             *state = State::Stuck(path.clone());
             let reason = format!("it did not load within {} s", PATIENCE.as_secs());
@@ -56,6 +63,7 @@ pub(super) fn environment(path: Option<&Path>) -> Result<ort::environment::Envir
 
 enum Failure {
     Refused(String),
+    TooOld(String),
     Stuck,
 }
 
@@ -65,7 +73,10 @@ fn load(path: &Path) -> Result<ort::environment::Environment, Failure> {
     let path = path.to_owned();
     let attempt = move || {
         let built = catch_unwind(AssertUnwindSafe(|| {
-            let builder = ort::init_from(&path).map_err(|error| error.to_string())?;
+            let builder = ort::init_from(&path).map_err(|error| match error {
+                ort::LoadDynamicError::BadVersion { version_str, .. } => Failure::TooOld(version_str),
+                other => Failure::Refused(other.to_string()),
+            })?;
             let logger = |level, category: &str, _: &str, _: &str, message: &str| {
                 tracing::debug!(?level, category, message, "onnxruntime");
             };
@@ -74,19 +85,20 @@ fn load(path: &Path) -> Result<ort::environment::Environment, Failure> {
                 .with_telemetry(false)
                 .with_logger(Arc::new(logger))
                 .build()
-                .map_err(|error| error.to_string())?;
+                .map_err(|error| Failure::Refused(error.to_string()))?;
             environment.set_log_level(ort::logging::LogLevel::Warning);
             Ok(environment)
         }));
         // The receiver has gone only if its patience has run out.
-        let _ = sender.send(built.unwrap_or_else(|_| Err("it panicked while loading".to_owned())));
+        let _ = sender
+            .send(built.unwrap_or_else(|_| Err(Failure::Refused("it panicked while loading".to_owned()))));
     };
     std::thread::Builder::new()
         .name("load-onnxruntime".to_owned())
         .spawn(attempt)
         .map_err(|error| Failure::Refused(error.to_string()))?;
     match receiver.recv_timeout(PATIENCE) {
-        Ok(result) => result.map_err(Failure::Refused),
+        Ok(result) => result,
         Err(_) => Err(Failure::Stuck),
     }
 }

@@ -1,1 +1,8 @@
-//! Placeholder
+//! One binary of integration tests: files, back ends, libraries.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says why it is skipped")]
+
+mod backends;
+mod libraries;
+mod malformed;
+mod support;
