@@ -53,12 +53,14 @@ fn every_refusal_names_place_and_field() {
         ("too large", configuration("{ batch = 1048576, hidden = 65536, layers = 9, dtype = \"fp32\" }")),
         (
             "too much work",
-            configuration("{ batch = 1048576, hidden = 65536, layers = 2, dtype = \"fp32\" }"),
+            "schema = 1\n[[family]]\nid = \"mine\"\nstructure = \"transformer_prefill\"\nsummary = \"mine\"\n\
+             configurations = [{ batch = 1, sequence = 131072, hidden = 32768, layers = 32, dtype = \"fp8\" }]"
+                .to_owned(),
         ),
         (
             "too much traffic",
-            "schema = 1\n[[family]]\nid = \"mine\"\nstructure = \"random_read\"\nsummary = \"mine\"\n\
-             configurations = [{ footprint = 8, row = 65536, lookups = 9000000000 }]"
+            "schema = 1\n[[family]]\nid = \"mine\"\nstructure = \"shared_memory\"\nsummary = \"mine\"\n\
+             configurations = [{ moved = 10000000, conflict = 32 }]"
                 .to_owned(),
         ),
         (
