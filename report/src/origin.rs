@@ -1,0 +1,35 @@
+use elastico_core::DeviceKind;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where all the numbers of one figure come from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Origin {
+    /// Measured, computed, replayed or imported.
+    pub kind: DeviceKind,
+    /// The device as named, for example `sim:h100`, or the name of the import.
+    pub device: String,
+}
+
+impl Origin {
+    /// An origin of a kind and a device or import name.
+    pub fn new(kind: DeviceKind, device: impl Into<String>) -> Self {
+        Self { kind, device: device.into() }
+    }
+}
+
+/// The words of the badge: `simulated h100`, `measured on cuda:0`, `imported from gavel`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.device.as_str();
+        let text = match self.kind {
+            DeviceKind::Simulated => format!("simulated {}", device.strip_prefix("sim:").unwrap_or(device)),
+            DeviceKind::Cuda | DeviceKind::Cpu => format!("measured on {device}"),
+            DeviceKind::Recorded => {
+                format!("replayed from {}", device.strip_prefix("recorded:").unwrap_or(device))
+            }
+            DeviceKind::Imported => format!("imported from {device}"),
+        };
+        f.pad(&text)
+    }
+}
