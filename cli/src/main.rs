@@ -3,6 +3,7 @@
 mod commands;
 mod failure;
 mod output;
+mod page;
 
 use clap::Parser;
 use commands::Command;

@@ -25,15 +25,22 @@ pub(crate) enum Format {
 pub(crate) fn answer<T: Serialize>(format: Format, value: &T, tables: &[Table]) -> anyhow::Result<()> {
     let mut text = match format {
         Format::Json => serde_json::to_string_pretty(value).context("cannot write the answer as JSON")?,
-        Format::Table => {
-            tables.iter().map(|table| table.to_text(terminal_width())).collect::<Vec<_>>().join("\n\n")
-        }
-        Format::Csv => tables.iter().map(Table::to_csv).collect::<Vec<_>>().join("\n"),
+        Format::Table => join(tables.iter().map(|table| table.to_text(terminal_width())))?,
+        Format::Csv => join(tables.iter().map(Table::to_csv))?,
     };
     if !text.ends_with('\n') {
         text.push('\n');
     }
     print(&text)
+}
+
+/// Writes one table to stdout in the asked form.
+pub(crate) fn answer_table(format: Format, table: &Table) -> anyhow::Result<()> {
+    answer(format, &table.to_json()?, std::slice::from_ref(table))
+}
+
+fn join(texts: impl Iterator<Item = Result<String, elastico_report::Error>>) -> anyhow::Result<String> {
+    Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
 /// Writes text to stdout.
@@ -117,6 +124,8 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Columns of the terminal, 80 where stdout is none.
-pub(crate) fn terminal_width() -> usize {
-    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(80)
+fn terminal_width() -> u16 {
+    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or_else(|| {
+        terminal_size::terminal_size_of(io::stdout()).map_or(80, |(width, _)| width.0)
+    })
 }

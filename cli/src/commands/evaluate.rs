@@ -1,0 +1,108 @@
+//! `elastico evaluate`
+
+use crate::failure::Ending;
+use crate::output::{self, Format, Talk};
+use elastico_core::Seed;
+use elastico_datasets::Dataset;
+use elastico_report::{Column, Table, Value};
+use elastico_trainer::{EvaluateOptions, Evaluation, Examples, LearnerKind, Split};
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The dataset's folder
+    dataset: PathBuf,
+
+    /// Splits: random_pair, unseen_family, unseen_subject, unseen_co_runner, unseen_device
+    #[arg(long, value_delimiter = ',', value_name = "SPLIT")]
+    splits: Vec<Split>,
+
+    /// Learners: mean, processor_sharing, elastic_net, random_forest, extra_trees
+    #[arg(long, value_delimiter = ',', value_name = "LEARNER")]
+    learners: Vec<LearnerKind>,
+
+    /// A slowdown up to this counts as safe to share
+    #[arg(long, default_value_t = 1.2, value_name = "SLOWDOWN")]
+    limit: f64,
+
+    /// Seed of folds, forests and bootstrap
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    #[command(flatten)]
+    rows: super::train::Rows,
+
+    /// Form of the answer
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
+    let dataset = Dataset::read(&arguments.dataset)?;
+    let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
+    let mut options =
+        EvaluateOptions { limit: arguments.limit, seed: Seed(arguments.seed), ..EvaluateOptions::default() };
+    if !arguments.splits.is_empty() {
+        options.splits.clone_from(&arguments.splits);
+    }
+    if !arguments.learners.is_empty() {
+        options.learners.clone_from(&arguments.learners);
+    }
+    talk.say(format!(
+        "judging {} learners on {} splits of {} rows ({})",
+        options.learners.len(),
+        options.splits.len(),
+        examples.rows(),
+        kinds(&examples),
+    ));
+    let evaluation = elastico_trainer::evaluate(&examples, &options)?;
+    output::answer(arguments.format, &evaluation, &[table(&evaluation)])?;
+    Ok(Ending::Done)
+}
+
+/// Where the rows come from, in words.
+pub(crate) fn kinds(examples: &Examples) -> String {
+    examples.origin.device_kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The judgement as a table, the mean predictor beside every learner.
+pub(crate) fn table(evaluation: &Evaluation) -> Table {
+    let kinds: Vec<&str> = evaluation.device_kinds.iter().map(|kind| kind.as_str()).collect();
+    let mut table = Table::new(
+        evaluation.schema.clone(),
+        format!("scores on {} data, safe = slowdown <= {}", kinds.join(" and "), evaluation.limit),
+        vec![
+            Column::text("split"),
+            Column::text("learner"),
+            Column::number("n", ""),
+            Column::number("mape", "").label("MAPE"),
+            Column::number("rmse", "").label("RMSE"),
+            Column::number("r2", "").label("R2"),
+            Column::number("p95_abs_error", "").label("P95"),
+            Column::number("spearman", "").label("rho"),
+            Column::number("safe_precision", "").label("prec"),
+            Column::number("safe_recall", "").label("rec"),
+        ],
+    );
+    for row in &evaluation.rows {
+        let mut cells = vec![row.split.as_str().into(), row.learner.as_str().into(), Value::Count(row.n)];
+        match &row.scores {
+            Some(scores) => cells.extend([
+                Value::number(scores.mape, 4),
+                Value::number(scores.rmse, 3),
+                optional(scores.r2, 2),
+                Value::number(scores.p95_abs_error, 3),
+                optional(scores.spearman, 2),
+                optional(scores.safe_precision, 2),
+                optional(scores.safe_recall, 2),
+            ]),
+            None => cells.extend(std::iter::repeat_n(Value::Missing, 7)),
+        }
+        table.push(cells);
+    }
+    table
+}
+
+fn optional(value: Option<f64>, decimals: usize) -> Value {
+    value.map_or(Value::Missing, |value| Value::number(value, decimals))
+}

@@ -1,0 +1,235 @@
+//! `elastico place`
+
+use super::predict::Model;
+use crate::failure::Ending;
+use crate::output::{self, Format, Talk};
+use anyhow::Context as _;
+use clap::ValueEnum;
+use elastico_core::SharingMode;
+use elastico_models::{Predictor, Profiles};
+use elastico_placement::{Allocator, Cluster, Jobs, Objective, Options, PairTable, Placement};
+use elastico_report::{Column, Table, Value};
+use std::path::PathBuf;
+
+/// The state of a cluster: who wants to run, on what, and what is known about it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct State {
+    /// Pools of the cluster (TOML)
+    #[arg(long, value_name = "FILE")]
+    cluster: PathBuf,
+
+    /// Jobs (TOML, JSON or CSV)
+    #[arg(long, value_name = "FILE")]
+    jobs: PathBuf,
+
+    /// Workload profiles, from `dataset export --table profiles`
+    #[arg(long, value_name = "FILE")]
+    profiles: Option<PathBuf>,
+
+    /// Most slowdown that either side of a pair may suffer
+    #[arg(long, default_value_t = Options::default().limit, value_name = "SLOWDOWN")]
+    pub(crate) limit: f64,
+
+    /// Sharing modes to try; repeat the option for several
+    #[arg(long, value_name = "MODE")]
+    sharing: Vec<SharingMode>,
+
+    /// What is maximised
+    #[arg(long, value_enum, default_value_t)]
+    objective: Aim,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Aim {
+    /// The sum of weighted normalised throughputs
+    #[default]
+    Throughput,
+    /// The sum of weighted logarithms: fairer
+    Log,
+}
+
+/// A state that has been read.
+pub(crate) struct Read {
+    pub(crate) allocator: Allocator,
+    pub(crate) jobs: Jobs,
+    pub(crate) profiles: Profiles,
+    pub(crate) table: Option<PairTable>,
+}
+
+impl State {
+    pub(crate) fn options(&self) -> Options {
+        let mut options = Options { limit: self.limit, ..Options::default() };
+        options.objective = match self.objective {
+            Aim::Throughput => Objective::Throughput,
+            Aim::Log => Objective::Log,
+        };
+        if !self.sharing.is_empty() {
+            options.sharing.clone_from(&self.sharing);
+        }
+        options
+    }
+
+    pub(crate) fn read(&self, predictor: Option<&dyn Predictor>) -> anyhow::Result<Read> {
+        let allocator = Allocator::new(Cluster::read(&self.cluster)?, self.options());
+        let jobs = Jobs::read(&self.jobs)?;
+        let profiles = self.profiles.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
+        let table = predictor.map(|predictor| allocator.pair_table(&jobs, &profiles, predictor)).transpose()?;
+        Ok(Read { allocator, jobs, profiles, table })
+    }
+}
+
+/// The model is optional: without one nobody shares.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OptionalModel {
+    #[command(flatten)]
+    model: Option<Model>,
+}
+
+impl OptionalModel {
+    pub(crate) fn load(&self) -> anyhow::Result<Option<Box<dyn Predictor>>> {
+        self.model.as_ref().map(Model::load).transpose()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    state: State,
+
+    #[command(flatten)]
+    model: OptionalModel,
+
+    /// Also write the placement here (JSON)
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Replace a file that exists
+    #[arg(long)]
+    force: bool,
+
+    /// Solve and print, but write nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Form of the answer
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
+    let out = arguments.out.as_ref().filter(|_| !arguments.dry_run);
+    if let Some(out) = out {
+        output::refuse_existing(out, arguments.force)?;
+    }
+    let predictor = arguments.model.load()?;
+    if predictor.is_none() {
+        talk.say("no --model: no job shares a GPU");
+    }
+    let read = arguments.state.read(predictor.as_deref())?;
+    let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
+    if let Some(out) = out {
+        output::write_file(out, &json(&placement)?)?;
+        talk.say(format!("wrote `{}`", out.display()));
+    }
+    output::answer(arguments.format, &placement, &tables(&placement))?;
+    // Jobs that wait because the cluster is full are no failure; jobs that can never run are a no.
+    let infeasible = placement.waiting.iter().any(|job| job.reason == elastico_placement::WaitReason::NoShape);
+    Ok(if infeasible { Ending::Negative } else { Ending::Done })
+}
+
+/// The artefact.
+pub(crate) fn json(placement: &Placement) -> anyhow::Result<Vec<u8>> {
+    let mut json = serde_json::to_vec_pretty(placement).context("cannot write the placement as JSON")?;
+    json.push(b'\n');
+    Ok(json)
+}
+
+/// Who runs, who waits, and the prices.
+pub(crate) fn tables(placement: &Placement) -> Vec<Table> {
+    let label = if placement.basis.simulated { "simulated: " } else { "" };
+    let mut running = Table::new(
+        &placement.schema,
+        format!(
+            "{label}{} jobs on {} GPUs, {} pairs, {} waiting; value {:.3}, bound {:.3}, gap {:.2} %",
+            placement.assignments.len(),
+            placement.gpus_used(),
+            placement.pairs(),
+            placement.waiting.len(),
+            placement.value,
+            placement.bound,
+            placement.gap * 100.0
+        ),
+        vec![
+            Column::text("job"),
+            Column::text("pool"),
+            Column::text("place").label("node:GPUs"),
+            Column::text("beside"),
+            Column::text("sharing"),
+            Column::number("slowdown", ""),
+            Column::number("slowdown_upper", "").label("upper"),
+        ],
+    );
+    for assignment in &placement.assignments {
+        let places: Vec<String> = assignment
+            .nodes
+            .iter()
+            .map(|node| {
+                let gpus: Vec<String> = node.gpus.iter().map(ToString::to_string).collect();
+                format!("{}:{}", node.node, gpus.join(","))
+            })
+            .collect();
+        let beside = assignment.beside.as_ref();
+        running.push(vec![
+            assignment.job.as_str().into(),
+            assignment.pool.as_str().into(),
+            places.join(" ").into(),
+            beside.map_or(Value::Missing, |beside| beside.job.as_str().into()),
+            beside.map_or(Value::Missing, |beside| beside.sharing.to_string().into()),
+            beside.map_or(Value::Missing, |beside| Value::number(beside.slowdown, 2)),
+            beside.map_or(Value::Missing, |beside| Value::number(beside.slowdown_upper, 2)),
+        ]);
+    }
+    let mut prices = Table::new(
+        &placement.schema,
+        "prices, in units of the objective",
+        vec![
+            Column::text("pool"),
+            Column::text("resource"),
+            Column::number("value_per_unit", "").label("price of one more"),
+            Column::number("capacity", ""),
+            Column::number("used_ratio", "").label("used"),
+        ],
+    );
+    for price in &placement.prices.prices {
+        prices.push(vec![
+            price.pool.as_str().into(),
+            price.resource.as_str().into(),
+            Value::number(price.value_per_unit, 4),
+            Value::number(price.capacity, 0),
+            Value::number(price.used_ratio, 2),
+        ]);
+    }
+    let mut tables = vec![running, prices];
+    if !placement.waiting.is_empty() {
+        let mut waiting = Table::new(
+            &placement.schema,
+            "waiting",
+            vec![
+                Column::text("job"),
+                Column::text("reason"),
+                Column::number("entry_slot_price", "").label("enters at"),
+                Column::text("detail"),
+            ],
+        );
+        for job in &placement.waiting {
+            waiting.push(vec![
+                job.job.as_str().into(),
+                job.reason.as_str().into(),
+                job.entry.as_ref().map_or(Value::Missing, |entry| Value::number(entry.entry_slot_price, 4)),
+                job.detail.as_str().into(),
+            ]);
+        }
+        tables.push(waiting);
+    }
+    tables
+}

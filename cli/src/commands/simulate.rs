@@ -1,0 +1,215 @@
+//! `elastico simulate`
+
+use crate::failure::{Ending, usage};
+use crate::output::{self, Format, Talk};
+use clap::{Subcommand, ValueEnum};
+use elastico_core::Seed;
+use elastico_report::{Column, Table, Value};
+use elastico_simulator::{
+    ClusterSpec, Comparison, Options, PairedRatio, PolicyKind, Simulation, SlowdownTable, Tables, TimeUnit, Trace, compare,
+    simulate,
+};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one policy on a trace
+    Run {
+        #[command(flatten)]
+        scene: Scene,
+        /// fifo, fifo_backfill, srtf, las, elastico
+        #[arg(long, value_name = "POLICY")]
+        policy: String,
+        /// Form of the answer
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Hold policies against the first of them, on the same traces
+    Compare {
+        #[command(flatten)]
+        scene: Scene,
+        /// Policies; the first is the baseline
+        #[arg(long, value_delimiter = ',', required = true, value_name = "POLICY")]
+        policies: Vec<String>,
+        /// Traces resampled from the given one; 1 takes the trace itself
+        #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+        seeds: u64,
+        /// Form of the answer
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Scene {
+    /// The trace: CSV of the Tiresias family, or our own JSON
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+
+    /// Unit of times in a CSV; taken as seconds with a warning where it is not given
+    #[arg(long, value_enum)]
+    time_unit: Option<Unit>,
+
+    /// Nodes and GPUs per node as n32g4, or a CSV of the Tiresias family
+    #[arg(long, value_name = "CLUSTER")]
+    cluster: String,
+
+    /// Stretch arrivals to this offered load
+    #[arg(long, value_name = "RATIO")]
+    load: Option<f64>,
+
+    /// Slowdowns that happen (JSON); needed by policies that co-locate
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
+
+    /// Slowdowns that the policy plans with (JSON); a planner that sees the truth is an oracle
+    #[arg(long, value_name = "FILE", requires = "truth")]
+    planner: Option<PathBuf>,
+
+    /// Work that a preempted job does again, in seconds
+    #[arg(long, default_value_t = Options::default().restart_seconds, value_name = "SECONDS")]
+    restart_seconds: f64,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Unit {
+    /// Seconds
+    S,
+    /// Milliseconds
+    Ms,
+}
+
+struct Read {
+    trace: Trace,
+    cluster: ClusterSpec,
+    truth: Option<SlowdownTable>,
+    planner: Option<SlowdownTable>,
+    options: Options,
+}
+
+impl Scene {
+    fn read(&self, talk: Talk) -> anyhow::Result<Read> {
+        let unit = self.time_unit.map(|unit| match unit {
+            Unit::S => TimeUnit::Seconds,
+            Unit::Ms => TimeUnit::Milliseconds,
+        });
+        let mut trace = Trace::read(&self.trace, unit)?;
+        for warning in &trace.warnings {
+            talk.say(format!("warning: {warning}"));
+        }
+        let path = Path::new(&self.cluster);
+        let cluster = if path.is_file() { ClusterSpec::read_tiresias(path)? } else { self.cluster.parse()? };
+        if let Some(load) = self.load {
+            trace = trace.at_load(load, &cluster)?;
+        }
+        let table = |file: &Option<PathBuf>| file.as_deref().map(SlowdownTable::read_json).transpose();
+        let options = Options { restart_seconds: self.restart_seconds, ..Options::default() };
+        Ok(Read { trace, cluster, truth: table(&self.truth)?, planner: table(&self.planner)?, options })
+    }
+}
+
+impl Read {
+    fn tables(&self, needed: bool) -> anyhow::Result<Option<Tables<'_>>> {
+        match (&self.truth, &self.planner) {
+            (Some(truth), Some(planner)) => Ok(Some(Tables { truth, planner })),
+            _ if !needed => Ok(None),
+            (None, _) => Err(usage("a policy that co-locates needs slowdowns that happen", "give --truth and --planner")),
+            (Some(_), None) => Err(usage(
+                "a policy that co-locates needs slowdowns to plan with",
+                "give --planner; the file of --truth makes the policy an oracle",
+            )),
+        }
+    }
+}
+
+pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
+    match command {
+        Command::Run { scene, policy, format } => {
+            let policy = PolicyKind::parse(policy)?;
+            let read = scene.read(talk)?;
+            let tables = read.tables(policy.colocates())?;
+            let result = simulate(&read.trace, &read.cluster, &policy, tables.as_ref(), &read.options)?;
+            output::answer(*format, &result, &[run_table(&result)])?;
+        }
+        Command::Compare { scene, policies, seeds, format } => {
+            let policies = policies.iter().map(|name| PolicyKind::parse(name)).collect::<Result<Vec<_>, _>>()?;
+            let read = scene.read(talk)?;
+            let tables = read.tables(policies.iter().any(PolicyKind::colocates))?;
+            let traces = if *seeds == 1 {
+                vec![read.trace.clone()]
+            } else {
+                (0..*seeds).map(|seed| read.trace.resample(Seed(seed))).collect::<Result<Vec<_>, _>>()?
+            };
+            let result = compare(&traces, &read.cluster, &policies, tables.as_ref(), &read.options)?;
+            output::answer(*format, &result, &[comparison_table(&result)])?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn run_table(result: &Simulation) -> Table {
+    let mut table = Table::new(
+        result.schema,
+        format!("{} {} on {}, {}", result.numbers, result.policy, result.cluster, result.trace),
+        vec![Column::text("metric"), Column::number("value", ""), Column::text("unit")],
+    );
+    let mut add = |name: &str, value: Option<f64>, unit: &str| {
+        table.push(vec![name.into(), value.map_or(Value::Missing, |value| Value::number(value, 3)), unit.into()]);
+    };
+    add("JCT mean", Some(result.jct_mean_seconds), "s");
+    add("JCT median", Some(result.jct_median_seconds), "s");
+    add("JCT p95", Some(result.jct_p95_seconds), "s");
+    add("JCT p99", Some(result.jct_p99_seconds), "s");
+    add("makespan", Some(result.makespan_seconds), "s");
+    add("queueing mean", Some(result.queueing_mean_seconds), "s");
+    add("GPUs allocated", Some(result.allocated_ratio), "ratio");
+    add("SM active", result.sm_active_ratio, "ratio");
+    add("JCT over isolated time, mean", Some(result.stretch_mean_ratio), "ratio");
+    add("slowdown of co-located jobs, mean", result.colocated_slowdown_mean_ratio, "ratio");
+    add("jobs", Some(result.jobs_total as f64), "");
+    add("jobs harmed", Some(result.harmed_jobs_total as f64), "");
+    add("pairs formed", Some(result.pairs_total as f64), "");
+    add("preemptions", Some(result.preemptions_total as f64), "");
+    table
+}
+
+fn comparison_table(result: &Comparison) -> Table {
+    let mut table = Table::new(
+        result.schema,
+        format!(
+            "{}: ratios to {} on {} traces of the same jobs, 95 % intervals; {}",
+            result.numbers,
+            result.baseline,
+            result.traces.len(),
+            result.cluster
+        ),
+        vec![
+            Column::text("policy"),
+            Column::number("jct_mean_seconds", "s").label("JCT mean"),
+            Column::text("jct_mean_ratio").label("JCT ratio"),
+            Column::text("jct_p99_ratio").label("p99 ratio"),
+            Column::number("allocated_ratio", "").label("allocated"),
+            Column::number("harmed_jobs_total", "").label("harmed"),
+            Column::number("pairs_total", "").label("pairs"),
+        ],
+    );
+    for row in &result.rows {
+        table.push(vec![
+            row.policy.as_str().into(),
+            Value::number(row.jct_mean_seconds, 1),
+            ratio(&row.jct_mean_ratio).into(),
+            ratio(&row.jct_p99_ratio).into(),
+            Value::number(row.allocated_ratio, 3),
+            row.harmed_jobs_total.into(),
+            Value::Count(row.pairs_total),
+        ]);
+    }
+    table
+}
+
+fn ratio(ratio: &PairedRatio) -> String {
+    match (ratio.lower, ratio.upper) {
+        (Some(lower), Some(upper)) => format!("{:.3} [{lower:.3}, {upper:.3}]", ratio.point),
+        _ => format!("{:.3} (n = {})", ratio.point, ratio.n),
+    }
+}

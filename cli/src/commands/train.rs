@@ -1,0 +1,144 @@
+//! `elastico train`
+
+use crate::failure::{Ending, usage};
+use crate::output::{self, Talk};
+use elastico_core::{DeviceKind, Seed};
+use elastico_datasets::Dataset;
+use elastico_trainer::{ExampleOptions, Examples, Identities, LearnerKind, TrainOptions, Trained};
+use std::path::{Path, PathBuf};
+
+/// Which rows are learnt from, and how they are described.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rows {
+    /// Device kinds to learn from, where the dataset has several: cuda, cpu, simulated, recorded, imported
+    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    kinds: Vec<DeviceKind>,
+
+    /// Also use rows that missed a limit (drift, low overlap, throttled, inconclusive)
+    #[arg(long)]
+    include_flagged: bool,
+
+    /// Whether the family itself is a feature: by default only where there are no counters
+    #[arg(long, value_enum, default_value_t)]
+    identities: IdentityChoice,
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum IdentityChoice {
+    /// Only where there are no counters
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl Rows {
+    pub(crate) fn options(&self) -> ExampleOptions {
+        ExampleOptions {
+            device_kinds: (!self.kinds.is_empty()).then(|| self.kinds.clone()),
+            include_flagged: self.include_flagged,
+            identities: match self.identities {
+                IdentityChoice::Auto => Identities::Auto,
+                IdentityChoice::Always => Identities::Always,
+                IdentityChoice::Never => Identities::Never,
+            },
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The dataset's folder
+    dataset: PathBuf,
+
+    /// The model file
+    #[arg(long, value_name = "FILE", default_value = "model.onnx")]
+    out: PathBuf,
+
+    /// The model's card; beside the model where it is not given
+    #[arg(long, value_name = "FILE")]
+    card: Option<PathBuf>,
+
+    /// Learner: mean, processor_sharing, elastic_net, random_forest, extra_trees
+    #[arg(long, default_value = "extra_trees")]
+    learner: LearnerKind,
+
+    /// A slowdown up to this counts as safe to share
+    #[arg(long, default_value_t = 1.2, value_name = "SLOWDOWN")]
+    limit: f64,
+
+    /// The share of slowdowns that should lie under the upper bound
+    #[arg(long, default_value_t = 0.9, value_name = "RATIO")]
+    level: f64,
+
+    /// Seed of folds and forests
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    #[command(flatten)]
+    rows: Rows,
+
+    /// Print the rules of a small tree that says where sharing is safe
+    #[arg(long)]
+    rules: bool,
+
+    /// Replace files that exist
+    #[arg(long)]
+    force: bool,
+
+    /// Say what would be trained and written
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
+    let card = arguments.card.clone().unwrap_or_else(|| arguments.out.with_extension("md"));
+    if card == arguments.out {
+        return Err(usage("the model and its card would be the same file", "give --out a name that ends in .onnx"));
+    }
+    for path in [&arguments.out, &card] {
+        output::refuse_existing(path, arguments.force)?;
+    }
+    let dataset = Dataset::read(&arguments.dataset)?;
+    let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
+    let what = format!(
+        "{} on {} rows of {} pairs ({}), {} features",
+        arguments.learner.as_str(),
+        examples.rows(),
+        examples.origin.pairs_total,
+        super::evaluate::kinds(&examples),
+        examples.schema.width(),
+    );
+    if arguments.dry_run {
+        talk.say(format!("would train {what}"));
+        talk.say(format!("would write `{}` and `{}`", arguments.out.display(), card.display()));
+        return Ok(Ending::Done);
+    }
+    for path in [&arguments.out, &card] {
+        output::prove_writable(path)?;
+    }
+    talk.say(format!("training {what}"));
+    let options = TrainOptions {
+        learner: arguments.learner,
+        limit: arguments.limit,
+        level: arguments.level,
+        seed: Seed(arguments.seed),
+        ..TrainOptions::default()
+    };
+    let trained = elastico_trainer::train(&examples, &options)?;
+    write(&trained, &arguments.out, &card, talk)?;
+    if arguments.rules {
+        output::print(&elastico_trainer::rules(&examples, arguments.limit)?.to_string())?;
+    }
+    Ok(Ending::Done)
+}
+
+/// Writes the model and its card.
+pub(crate) fn write(trained: &Trained, model: &Path, card: &Path, talk: Talk) -> anyhow::Result<()> {
+    output::write_file(model, &trained.onnx)?;
+    output::write_file(card, trained.card.as_bytes())?;
+    talk.say(format!("wrote `{}` ({} kB) and `{}`", model.display(), trained.onnx.len() / 1000, card.display()));
+    Ok(())
+}
