@@ -1,0 +1,28 @@
+//! The places where trials run; each implements [`Device`].
+
+pub mod cpu;
+pub mod recorded;
+pub mod simulated;
+
+use crate::{Device, Error};
+use elastico_core::DeviceName;
+use std::path::Path;
+
+/// Opens the device of a name.
+///
+/// # Errors
+/// [`Error::NoDevice`] where this build or host has none; errors of reading the journal of a recorded one.
+pub fn open(name: &DeviceName) -> Result<Box<dyn Device>, Error> {
+    match name {
+        DeviceName::Simulated(chip) => Ok(Box::new(simulated::Simulated::new(chip)?)),
+        DeviceName::Recorded(folder) => Ok(Box::new(recorded::Recorded::read(Path::new(folder))?)),
+        DeviceName::Cpu => Err(Error::NoDevice {
+            device: name.to_string(),
+            reason: "this build has no CPU device".to_owned(),
+        }),
+        DeviceName::Cuda(_) => Err(Error::NoDevice {
+            device: name.to_string(),
+            reason: "this build has no CUDA device".to_owned(),
+        }),
+    }
+}

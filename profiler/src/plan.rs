@@ -1,0 +1,599 @@
+//! From a campaign to cells and trials: what will be measured, in which order, what is left out and why.
+
+use crate::campaign::Campaign;
+use crate::device::DeviceIdentity;
+use crate::protocol::Protocol;
+use crate::{Error, sampling};
+use elastico_core::{
+    DeviceKind, Digest, FamilyId, Outcome, Seed, SharingMode, TrialId, WorkloadId, WorkloadKind, chip,
+};
+use elastico_workloads::{Benchmark, Catalogue, Demand, StepProgram};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Version of the plan and journal formats; part of every trial id.
+const SCHEMA: &str = "elastico.plan/1";
+
+/// Everything that a campaign will measure on one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Facts of the campaign and device.
+    pub header: PlanHeader,
+    /// The workloads that take part, sorted by id.
+    pub workloads: Vec<WorkloadFacts>,
+    /// What is measured, isolated cells first.
+    pub cells: Vec<Cell>,
+    /// What is not, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// The first line of `plan.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanHeader {
+    /// `elastico.plan/1`.
+    pub schema: String,
+    /// Name of the campaign.
+    pub name: String,
+    /// Digest of the campaign.
+    pub campaign: Digest,
+    /// The campaign's seed.
+    pub seed: Seed,
+    /// The device as the user named it.
+    pub device: String,
+    /// Its model, for example `h100`.
+    pub model: String,
+    /// What kind of numbers it yields.
+    pub device_kind: DeviceKind,
+    /// Settings of the protocol.
+    pub protocol: Protocol,
+    /// Least repeats, most repeats.
+    pub repeats: (u32, u32),
+    /// Half-width that ends a cell.
+    pub half_width: f64,
+    /// Level of intervals.
+    pub level: f64,
+}
+
+/// What a dataset says about a workload beside its times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadFacts {
+    /// Its id.
+    pub id: WorkloadId,
+    /// Its family.
+    pub family: FamilyId,
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Items per step.
+    pub batch: u64,
+    /// Operations on the tensor pipe per step.
+    pub tensor_flops: f64,
+    /// Operations on the FMA pipe per step.
+    pub fp32_flops: f64,
+    /// Operations on the FP64 pipe per step.
+    pub fp64_flops: f64,
+    /// Bytes through L2 per step.
+    pub l2_bytes: f64,
+    /// Compulsory DRAM bytes per step, read and written.
+    pub dram_bytes: f64,
+    /// Bytes over the host link per step, both directions.
+    pub copy_bytes: f64,
+    /// Kernel launches per step.
+    pub launches: u64,
+    /// Host seconds per step without device work.
+    pub host_seconds: f64,
+    /// Bytes touched again and again within a step.
+    pub working_set: f64,
+    /// Device memory held.
+    pub footprint: f64,
+}
+
+impl WorkloadFacts {
+    fn of(benchmark: &Benchmark, kind: DeviceKind) -> Self {
+        let program = program_on(benchmark, kind);
+        let demand: Demand = program.demand();
+        Self {
+            id: benchmark.id.clone(),
+            family: benchmark.family.clone(),
+            kind: benchmark.kind,
+            batch: benchmark.batch,
+            tensor_flops: demand.tensor_flops.get(),
+            fp32_flops: demand.fp32_flops.get(),
+            fp64_flops: demand.fp64_flops.get(),
+            l2_bytes: demand.l2_bytes.get(),
+            dram_bytes: demand.dram_read.get() + demand.dram_write.get(),
+            copy_bytes: demand.host_to_device.get() + demand.device_to_host.get(),
+            launches: demand.launches,
+            host_seconds: demand.host.get(),
+            working_set: demand.working_set.get(),
+            footprint: program.footprint().get(),
+        }
+    }
+}
+
+/// The program that a benchmark runs on a kind of device: axes of CPU size on CPU cores.
+pub fn program_on(benchmark: &Benchmark, kind: DeviceKind) -> &StepProgram {
+    if kind == DeviceKind::Cpu { benchmark.cpu_program() } else { benchmark.program() }
+}
+
+/// Why a cell is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// One workload alone.
+    Isolated,
+    /// A pair that the campaign asks for.
+    Pair,
+    /// A workload beside an idle context; its interference must be 1.
+    Null,
+    /// The pair measured again and again to see the device drift over the campaign.
+    Sentinel,
+}
+
+/// One configuration that is measured in several repeats.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// Digest of the configuration, 16 digits.
+    pub id: String,
+    /// Why it is measured.
+    pub role: Role,
+    /// The first side.
+    pub subject: WorkloadId,
+    /// The second side of a pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub co_runner: Option<WorkloadId>,
+    /// `exclusive` or the subject's share for an isolated cell.
+    pub sharing: SharingMode,
+    /// Rough seconds of one trial, to weigh progress.
+    pub seconds: f64,
+}
+
+/// One configuration in one repeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trial {
+    /// The cell's id and the repeat: `3f2a….r0`, or `3f2a….s0` for a sentinel.
+    pub id: TrialId,
+    /// The cell.
+    pub cell: String,
+    /// Which repeat, from 0.
+    pub repeat: u32,
+    /// The first side.
+    pub subject: WorkloadId,
+    /// The second side of a pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub co_runner: Option<WorkloadId>,
+    /// The sharing.
+    pub sharing: SharingMode,
+}
+
+/// A configuration that is not measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Skipped {
+    /// The first side.
+    pub subject: WorkloadId,
+    /// The second side; absent for an isolated cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub co_runner: Option<WorkloadId>,
+    /// The sharing.
+    pub sharing: SharingMode,
+    /// `oom_predicted`, the outcome that its rows get.
+    pub outcome: Outcome,
+    /// The reason in words.
+    pub reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Plan(PlanHeader),
+    Workload(WorkloadFacts),
+    Cell(Cell),
+    Skipped(Skipped),
+    Trial(Trial),
+}
+
+impl Cell {
+    /// The trial of one repeat.
+    pub fn trial(&self, repeat: u32) -> Trial {
+        // Sentinels are told apart, so that a replay finds its own.
+        let letter = if self.role == Role::Sentinel { 's' } else { 'r' };
+        Trial {
+            id: TrialId::new(format!("{}.{letter}{repeat}", self.id)).expect("hexadecimal digits make an id"),
+            cell: self.id.clone(),
+            repeat,
+            subject: self.subject.clone(),
+            co_runner: self.co_runner.clone(),
+            sharing: self.sharing.clone(),
+        }
+    }
+}
+
+impl Plan {
+    /// Plans a single-device campaign.
+    ///
+    /// # Errors
+    /// A pattern that selects nothing, a campaign without any pair that fits, or more than one device.
+    pub fn new(campaign: &Campaign, catalogue: &Catalogue, device: &DeviceIdentity) -> Result<Self, Error> {
+        let [named] = campaign.device.as_slice() else {
+            return Err(Error::WrongDevice {
+                device: device.model.clone(),
+                devices: campaign.device.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            });
+        };
+        let kind = device.kind;
+        let sized_as = if device.facts.get("recorded_kind").is_some_and(|kind| kind == "cpu") {
+            DeviceKind::Cpu
+        } else {
+            kind
+        };
+        let null =
+            catalogue.iter().find(|benchmark| benchmark.kind == WorkloadKind::Null).ok_or(Error::NoNull)?;
+        let chosen = sampling::pairs(campaign, catalogue)?;
+        let Some(first) = chosen.first().and_then(|drawn| drawn.orders.first()).cloned() else {
+            return Err(Error::EmptyPlan {
+                name: campaign.name.clone(),
+                reason: "nothing is selected".to_owned(),
+            });
+        };
+
+        let recorded_kind = device.facts.get("recorded_kind").and_then(|kind| kind.parse().ok());
+        let protocol = campaign.protocol(recorded_kind.unwrap_or(kind));
+        let header = PlanHeader {
+            schema: SCHEMA.to_owned(),
+            name: campaign.name.clone(),
+            campaign: campaign.digest(),
+            seed: campaign.seed,
+            device: named.to_string(),
+            model: device.model.clone(),
+            device_kind: kind,
+            protocol,
+            repeats: (campaign.stopping.min_repeats, campaign.stopping.max_repeats),
+            half_width: campaign.stopping.half_width,
+            level: campaign.stopping.level,
+        };
+        let mut builder = Builder {
+            catalogue,
+            header: &header,
+            sized_as,
+            memory: device.memory.get(),
+            workloads: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            skipped: Vec::new(),
+        };
+
+        let sentinel = sampling::sentinel(campaign, catalogue)?.unwrap_or(first);
+        for (subject, co_runner) in chosen.iter().flat_map(|drawn| &drawn.orders) {
+            for sharing in &campaign.sharing {
+                builder.pair(subject, co_runner, sharing, Role::Pair)?;
+            }
+        }
+        if builder.cells.is_empty() {
+            let reason = builder.skipped.first().map_or_else(String::new, |skipped| skipped.reason.clone());
+            return Err(Error::EmptyPlan { name: campaign.name.clone(), reason });
+        }
+        for sharing in &campaign.sharing {
+            builder.pair(&sentinel.0, &null.id, sharing, Role::Null)?;
+        }
+        builder.pair(&sentinel.0, &sentinel.1, &campaign.sharing[0], Role::Sentinel)?;
+
+        let mut percents: BTreeSet<u8> =
+            campaign.isolated_shares.iter().map(|share| percent(*share)).collect();
+        percents.insert(100);
+        for mode in campaign.sharing.iter().filter(|mode| matches!(mode, SharingMode::Mps { .. })) {
+            let (subject, co_runner) = mode.shares();
+            percents.extend([percent(subject), percent(co_runner)]);
+        }
+        let taking_part: Vec<WorkloadId> = builder.workloads.keys().cloned().collect();
+        for workload in &taking_part {
+            for share in &percents {
+                builder.isolated(workload, *share)?;
+            }
+        }
+        let Builder { workloads, cells, skipped, .. } = builder;
+        let mut cells: Vec<Cell> = cells.into_values().collect();
+        cells.sort_by(|a, b| {
+            (a.role, &a.subject, &a.co_runner, &a.sharing).cmp(&(
+                b.role,
+                &b.subject,
+                &b.co_runner,
+                &b.sharing,
+            ))
+        });
+        Ok(Self { header, workloads: workloads.into_values().collect(), cells, skipped })
+    }
+
+    /// The cell that is measured again and again; absent where it does not fit the device.
+    pub fn sentinel(&self) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.role == Role::Sentinel)
+    }
+
+    /// A workload that takes part.
+    pub fn workload(&self, id: &WorkloadId) -> Option<&WorkloadFacts> {
+        self.workloads.binary_search_by(|facts| facts.id.cmp(id)).ok().map(|index| &self.workloads[index])
+    }
+
+    /// Rough seconds with the fewest and with the most repeats.
+    pub fn seconds(&self) -> (f64, f64) {
+        let once: f64 =
+            self.cells.iter().filter(|cell| cell.role != Role::Sentinel).map(|cell| cell.seconds).sum();
+        let count = self.cells.len() as f64;
+        let sentinel = self.sentinel().map_or(0.0, |cell| cell.seconds);
+        let total = |repeats: u32| {
+            let sentinels =
+                (count * f64::from(repeats) / f64::from(self.header.protocol.sentinel_every)).ceil();
+            once * f64::from(repeats) + sentinels * sentinel
+        };
+        (total(self.header.repeats.0), total(self.header.repeats.1))
+    }
+
+    /// The plan as JSON lines: header, workloads, cells, skipped, and the trials of the rounds that are certain.
+    pub fn to_jsonl(&self) -> String {
+        let mut text = String::new();
+        let mut put = |line: Line| {
+            text.push_str(&serde_json::to_string(&line).expect("a plan is plain data"));
+            text.push('\n');
+        };
+        put(Line::Plan(self.header.clone()));
+        self.workloads.iter().for_each(|facts| put(Line::Workload(facts.clone())));
+        self.cells.iter().for_each(|cell| put(Line::Cell(cell.clone())));
+        self.skipped.iter().for_each(|skipped| put(Line::Skipped(skipped.clone())));
+        let mut schedule = crate::schedule::Schedule::new(self);
+        for _ in 0..self.header.repeats.0 {
+            schedule
+                .round(&crate::schedule::Results::default())
+                .into_iter()
+                .for_each(|trial| put(Line::Trial(trial)));
+        }
+        text
+    }
+
+    /// Reads back what [`to_jsonl`](Self::to_jsonl) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with the line.
+    pub fn from_jsonl(text: &str, path: &std::path::Path) -> Result<Self, Error> {
+        let corrupt = |line: usize, reason: String| Error::Corrupt { path: path.to_owned(), line, reason };
+        let (mut header, mut workloads, mut cells, mut skipped) = (None, Vec::new(), Vec::new(), Vec::new());
+        for (index, line) in text.lines().enumerate() {
+            match serde_json::from_str(line).map_err(|error| corrupt(index + 1, error.to_string()))? {
+                Line::Plan(found) => header = Some(found),
+                Line::Workload(facts) => workloads.push(facts),
+                Line::Cell(cell) => cells.push(cell),
+                Line::Skipped(found) => skipped.push(found),
+                Line::Trial(_) => {}
+            }
+        }
+        let header = header.ok_or_else(|| corrupt(1, "the plan has no header".to_owned()))?;
+        if header.schema != SCHEMA {
+            return Err(corrupt(
+                1,
+                format!("the schema is `{}`, this version reads `{SCHEMA}`", header.schema),
+            ));
+        }
+        Ok(Self { header, workloads, cells, skipped })
+    }
+}
+
+fn percent(share: f64) -> u8 {
+    (share * 100.0).round().clamp(1.0, 100.0) as u8
+}
+
+struct Builder<'a> {
+    catalogue: &'a Catalogue,
+    header: &'a PlanHeader,
+    sized_as: DeviceKind,
+    memory: f64,
+    workloads: BTreeMap<WorkloadId, WorkloadFacts>,
+    cells: BTreeMap<String, Cell>,
+    skipped: Vec<Skipped>,
+}
+
+impl Builder<'_> {
+    fn facts(&mut self, id: &WorkloadId) -> Result<WorkloadFacts, Error> {
+        if let Some(known) = self.workloads.get(id) {
+            return Ok(known.clone());
+        }
+        let benchmark = self.catalogue.get(id.as_str()).map_err(|source| Error::Workload {
+            file: std::path::PathBuf::new(),
+            line: 0,
+            pattern: id.to_string(),
+            source: Box::new(source),
+        })?;
+        Ok(WorkloadFacts::of(benchmark, self.sized_as))
+    }
+
+    /// Adds a cell; of two sides the one with the lesser id is the subject, so that each pair is measured once.
+    fn pair(
+        &mut self,
+        a: &WorkloadId,
+        b: &WorkloadId,
+        sharing: &SharingMode,
+        role: Role,
+    ) -> Result<(), Error> {
+        let (subject, co_runner, sharing) =
+            if a <= b { (a, b, sharing.clone()) } else { (b, a, sharing.swapped()) };
+        let (first, second) = (self.facts(subject)?, self.facts(co_runner)?);
+        let footprint = first.footprint + second.footprint;
+        if footprint > self.memory {
+            let skipped = Skipped {
+                subject: subject.clone(),
+                co_runner: Some(co_runner.clone()),
+                sharing,
+                outcome: Outcome::OomPredicted,
+                reason: format!(
+                    "the footprints of {:.1} GB and {:.1} GB exceed the memory of {:.1} GB",
+                    first.footprint / 1e9,
+                    second.footprint / 1e9,
+                    self.memory / 1e9
+                ),
+            };
+            if !self.skipped.contains(&skipped) {
+                self.skipped.push(skipped);
+            }
+            return Ok(());
+        }
+        let seconds = self.estimate(&[&first, &second]);
+        self.workloads.insert(subject.clone(), first);
+        self.workloads.insert(co_runner.clone(), second);
+        self.add(role, subject, Some(co_runner), sharing, seconds);
+        Ok(())
+    }
+
+    fn isolated(&mut self, workload: &WorkloadId, percent: u8) -> Result<(), Error> {
+        let facts = self.facts(workload)?;
+        let sharing = if percent == 100 {
+            SharingMode::Exclusive
+        } else {
+            SharingMode::Mps { subject_percent: percent, co_runner_percent: 100 }
+        };
+        let seconds = self.estimate(&[&facts]);
+        self.add(Role::Isolated, workload, None, sharing, seconds);
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        role: Role,
+        subject: &WorkloadId,
+        co_runner: Option<&WorkloadId>,
+        sharing: SharingMode,
+        seconds: f64,
+    ) {
+        let protocol = serde_json::to_string(&self.header.protocol).expect("settings are plain data");
+        let configuration = [
+            SCHEMA,
+            if role == Role::Sentinel { "sentinel" } else { "cell" },
+            &self.header.model,
+            self.header.device_kind.as_str(),
+            &self.header.seed.0.to_string(),
+            &protocol,
+            subject.as_str(),
+            co_runner.map_or("", WorkloadId::as_str),
+            &sharing.to_string(),
+        ];
+        let id = Digest::of(configuration).as_str()[..16].to_owned();
+        let cell = Cell {
+            id: id.clone(),
+            role,
+            subject: subject.clone(),
+            co_runner: co_runner.cloned(),
+            sharing,
+            seconds,
+        };
+        self.cells.entry(id).or_insert(cell);
+    }
+
+    /// Windows of the protocol with a roofline guess of the step time; for progress and dry runs only.
+    fn estimate(&self, sides: &[&WorkloadFacts]) -> f64 {
+        let step = |facts: &WorkloadFacts| match chip(&self.header.model) {
+            Some(chip) if self.sized_as != DeviceKind::Cpu => {
+                let tensor = chip.half.unwrap_or(chip.fp32).get();
+                let busy = (facts.tensor_flops / tensor)
+                    .max(facts.fp32_flops / chip.fp32.get())
+                    .max(facts.fp64_flops / chip.fp64.get())
+                    .max(facts.dram_bytes / chip.dram_bandwidth.get())
+                    .max(facts.copy_bytes / chip.link_bandwidth.get());
+                1.5 * busy + facts.host_seconds + 3e-6 * facts.launches as f64
+            }
+            _ => 0.02,
+        };
+        let protocol = &self.header.protocol;
+        // Three digits are more than the guess is worth, and survive decimal text exactly.
+        let rounded = |seconds: f64| format!("{seconds:.2e}").parse().unwrap_or(seconds);
+        let slowest = sides.iter().map(|facts| step(facts)).fold(1e-4, f64::max);
+        let window = |step: f64| {
+            (f64::from(protocol.min_steps + protocol.settle_steps) * step)
+                .max(protocol.min_seconds)
+                .min(protocol.max_seconds)
+        };
+        let soak = (f64::from(protocol.soak_windows) * protocol.soak_window_seconds.max(4.0 * slowest))
+            .min(protocol.soak_seconds);
+        match sides {
+            [first, second] => {
+                rounded(soak + 2.0 * (window(step(first)) + window(step(second))) + window(1.6 * slowest))
+            }
+            _ => rounded(soak + 2.0 * window(slowest)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+    use crate::devices::simulated::Simulated;
+    use std::path::Path;
+
+    fn plan(text: &str) -> Result<Plan, Error> {
+        let campaign = Campaign::parse(text, Path::new("campaign.toml"))?;
+        let device = Simulated::new("h100").unwrap();
+        Plan::new(&campaign, &Catalogue::bundled(), device.identity())
+    }
+
+    const TEXT: &str = "schema = 1\nname = \"t\"\ndevice = \"sim:h100\"\nsharing = [\"mps(0.3,0.7)\", \"time_slice\"]\nmax_pairs = 12\n[workloads]\nsubjects = [\"training\"]\nco_runners = [\"inference\", \"training\"]\n";
+
+    #[test]
+    fn controls_and_isolated_cells_are_always_there() {
+        let plan = plan(TEXT).unwrap();
+        let count = |role| plan.cells.iter().filter(|cell| cell.role == role).count();
+        assert_eq!(count(Role::Null), 2, "one null pair per sharing mode");
+        assert_eq!(count(Role::Sentinel), 1);
+        let oom = plan.skipped.len();
+        assert_eq!(count(Role::Pair) + oom, 24);
+        // Shares 0.3, 0.7 and 1 of each workload that takes part.
+        assert_eq!(count(Role::Isolated), 3 * plan.workloads.len());
+    }
+
+    #[test]
+    fn a_plan_survives_its_file_and_repeats() {
+        let first = plan(TEXT).unwrap();
+        let text = first.to_jsonl();
+        assert_eq!(Plan::from_jsonl(&text, Path::new("plan.jsonl")).unwrap(), first);
+        assert_eq!(plan(TEXT).unwrap().to_jsonl(), text);
+        let reseeded = plan(&TEXT.replace("name", "seed = 5\nname")).unwrap();
+        assert_ne!(reseeded.to_jsonl(), text);
+    }
+
+    #[test]
+    fn a_pair_and_its_mirror_are_one_cell() {
+        let catalogue = Catalogue::bundled();
+        let ids: Vec<String> =
+            catalogue.select("stressor").unwrap().iter().take(2).map(|b| b.id.to_string()).collect();
+        let text = |a: &str, b: &str, sharing: &str| {
+            format!(
+                "schema = 1\nname = \"t\"\ndevice = \"sim:h100\"\nsharing = [\"{sharing}\"]\n[workloads]\npairs = [[\"{a}\", \"{b}\"]]\n"
+            )
+        };
+        let cells = |text: &str| {
+            let mut cells = plan(text).unwrap().cells;
+            cells.retain(|cell| cell.role == Role::Pair);
+            cells.into_iter().map(|cell| (cell.id, cell.subject, cell.co_runner)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            cells(&text(&ids[0], &ids[1], "mps(0.3,0.7)")),
+            cells(&text(&ids[1], &ids[0], "mps(0.7,0.3)"))
+        );
+    }
+
+    #[test]
+    fn pairs_that_cannot_fit_are_named() {
+        let campaign = Campaign::parse(TEXT, Path::new("campaign.toml")).unwrap();
+        let device = Simulated::new("h100").unwrap();
+        let small = DeviceIdentity { memory: elastico_core::units::Bytes(1e6), ..device.identity().clone() };
+        let error = Plan::new(&campaign, &Catalogue::bundled(), &small).unwrap_err();
+        assert!(error.to_string().contains("exceed the memory"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_workload_is_refused_with_its_line() {
+        let error = plan(&TEXT.replace("\"training\"]\nco", "\"trainnig\"]\nco")).unwrap_err();
+        assert!(
+            matches!(&error, Error::Workload { line: 7, pattern, .. } if pattern == "trainnig"),
+            "{error:?}"
+        );
+    }
+}

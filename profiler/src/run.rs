@@ -1,0 +1,389 @@
+//! Runs a campaign in a folder: `campaign.toml`, `plan.jsonl`, `journal.jsonl`, `dataset/`.
+
+use crate::Error;
+use crate::assemble::assemble;
+use crate::campaign::Campaign;
+use crate::device::{Device, DeviceIdentity};
+use crate::journal::{self, Header, Journal, Lock};
+use crate::observation::Observation;
+use crate::plan::{Plan, Trial};
+use crate::protocol;
+use crate::schedule::{Results, Schedule, State};
+use elastico_core::units::Seconds;
+use elastico_core::{DeviceName, Outcome, WorkloadId};
+use elastico_workloads::{Benchmark, Catalogue};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Name of the campaign's copy in its folder.
+const CAMPAIGN: &str = "campaign.toml";
+/// Name of the plan in the folder.
+const PLAN: &str = "plan.jsonl";
+/// Name of the dataset in the folder.
+const DATASET: &str = "dataset";
+
+/// How to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions<'a> {
+    /// Continue a journal that is there; without it such a folder is refused.
+    pub resume: bool,
+    /// Continue although campaign, device or version changed.
+    pub force: bool,
+    /// When set to true, the run ends after the current trial with all results saved.
+    pub interrupted: Option<&'a AtomicBool>,
+}
+
+/// How far a run is, after each trial.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    /// Trials done, those of earlier runs in the folder included.
+    pub done: u64,
+    /// Trials that are certain by now: grows where cells need more repeats, at most to all repeats of all cells.
+    pub total: u64,
+    /// Time that the certain trials will still take, by their estimated cost and the pace so far.
+    pub remaining: Option<Seconds>,
+    /// The trial just done.
+    pub trial: &'a Trial,
+    /// Its result.
+    pub observation: &'a Observation,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stopped {
+    /// Every cell is done.
+    Complete,
+    /// The budget is used up.
+    Budget,
+    /// The user stopped it.
+    Interrupted,
+    /// The device is gone; resume when it is back.
+    DeviceLost,
+}
+
+/// What a run, or the folder of one, comes to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Status {
+    /// Schema of this form: `elastico.profile_status/1`.
+    pub schema: &'static str,
+    /// Name of the campaign.
+    pub name: String,
+    /// The device.
+    pub device: String,
+    /// Trials done.
+    pub done: u64,
+    /// Trials that are certain.
+    pub total: u64,
+    /// Trials by outcome.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Cells whose interval is narrow enough.
+    pub converged: u64,
+    /// Cells that reached the cap of repeats.
+    pub inconclusive: u64,
+    /// Cells that failed.
+    pub failed: u64,
+    /// Cells that need more repeats.
+    pub open: u64,
+    /// Configurations that were not measured.
+    pub skipped: u64,
+    /// Device seconds spent.
+    pub seconds: f64,
+    /// Whether a process is writing to the folder now.
+    pub is_running: bool,
+    /// Whether the last line of the journal is torn; resuming mends it.
+    pub is_torn: bool,
+}
+
+/// What a call of [`run`] did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunReport {
+    /// Why it ended.
+    pub stopped: Stopped,
+    /// Trials that this call measured.
+    pub measured: u64,
+    /// How the folder stands now.
+    pub status: Status,
+}
+
+/// Measures a campaign on one device, and writes the dataset of all that is in the journal.
+///
+/// **Determinism**: on a simulated device the folder's dataset depends on campaign, catalogue and version alone,
+/// however often the run was killed and resumed.
+///
+/// # Errors
+/// A plan that cannot be made, a folder that holds another campaign or is in use, and errors of writing. What goes
+/// wrong in a trial is an outcome, not an error.
+pub fn run(
+    campaign: &Campaign,
+    catalogue: &Catalogue,
+    device: &mut dyn Device,
+    folder: &Path,
+    options: &RunOptions<'_>,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<RunReport, Error> {
+    let plan = Plan::new(campaign, catalogue, device.identity())?;
+    let mut benchmarks: BTreeMap<WorkloadId, &Benchmark> = BTreeMap::new();
+    for facts in &plan.workloads {
+        let benchmark = catalogue.get(facts.id.as_str()).map_err(|source| Error::Workload {
+            file: folder.join(CAMPAIGN),
+            line: 0,
+            pattern: facts.id.to_string(),
+            source: Box::new(source),
+        })?;
+        benchmarks.insert(facts.id.clone(), benchmark);
+    }
+    std::fs::create_dir_all(folder).map_err(|source| Error::write(folder, source))?;
+    let _lock = Lock::take(folder)?;
+    if !options.resume && folder.join(journal::FILE).exists() {
+        return Err(Error::Exists(folder.to_owned()));
+    }
+    let (mut journal, earlier) =
+        Journal::open(folder, &Header::new(&plan, device.identity()), options.force)?;
+    elastico_datasets::write_atomic(&folder.join(CAMPAIGN), campaign.to_toml().as_bytes())?;
+    elastico_datasets::write_atomic(&folder.join(PLAN), plan.to_jsonl().as_bytes())?;
+
+    let mut coordinator = Coordinator::new(&plan, campaign, &earlier);
+    let stopped = coordinator.rounds(&benchmarks, device, &mut journal, options, progress)?;
+    let measured = coordinator.measured;
+    journal.sync()?;
+    drop(journal);
+    assemble(folder)?.write(&folder.join(DATASET))?;
+    let mut status = status(folder)?;
+    status.is_running = false;
+    Ok(RunReport { stopped, measured, status })
+}
+
+/// Measures a campaign on all its devices: one device into the folder itself, several into a folder each.
+///
+/// Datasets of several devices are merged by the caller, who knows whether kinds may mix.
+///
+/// # Errors
+/// As [`run`], and [`Error::NoDevice`]. A device that fails stops the call; those before it are complete.
+pub fn run_all(
+    campaign: &Campaign,
+    catalogue: &Catalogue,
+    folder: &Path,
+    options: &RunOptions<'_>,
+    open: &mut dyn FnMut(&DeviceName) -> Result<Box<dyn Device>, Error>,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Vec<RunReport>, Error> {
+    let parts = campaign.per_device();
+    let single = parts.len() == 1;
+    let mut reports: Vec<RunReport> = Vec::new();
+    for part in parts {
+        let name = part.device[0].to_string();
+        let place = if single { folder.to_owned() } else { folder.join(name.replace([':', '/'], "-")) };
+        let mut device = open(&part.device[0])?;
+        let started = place.join(journal::FILE).exists();
+        let part_options = RunOptions { resume: options.resume && started, ..*options };
+        let report = run(&part, catalogue, &mut *device, &place, &part_options, progress)?;
+        let stop = matches!(report.stopped, Stopped::Interrupted | Stopped::DeviceLost);
+        reports.push(report);
+        if stop {
+            break;
+        }
+    }
+    Ok(reports)
+}
+
+/// The state of a run in memory.
+struct Coordinator<'a> {
+    plan: &'a Plan,
+    campaign: &'a Campaign,
+    results: Results,
+    /// Cost of a trial of each cell.
+    costs: BTreeMap<&'a str, f64>,
+    done: u64,
+    seconds: f64,
+    measured: u64,
+    started: Instant,
+    cost_done: f64,
+}
+
+impl<'a> Coordinator<'a> {
+    fn new(plan: &'a Plan, campaign: &'a Campaign, earlier: &[Observation]) -> Self {
+        let costs = plan.cells.iter().map(|cell| (cell.id.as_str(), cell.seconds)).collect();
+        let mut results = Results::default();
+        earlier.iter().for_each(|observation| results.add(observation));
+        Self {
+            plan,
+            campaign,
+            results,
+            costs,
+            done: 0,
+            seconds: earlier.iter().map(|observation| observation.seconds).sum(),
+            measured: 0,
+            started: Instant::now(),
+            cost_done: 0.0,
+        }
+    }
+
+    fn cost(&self, trial: &Trial) -> f64 {
+        self.costs.get(trial.cell.as_str()).copied().unwrap_or(0.0)
+    }
+
+    fn rounds(
+        &mut self,
+        benchmarks: &BTreeMap<WorkloadId, &Benchmark>,
+        device: &mut dyn Device,
+        journal: &mut Journal,
+        options: &RunOptions<'_>,
+        progress: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<Stopped, Error> {
+        let plan = self.plan;
+        let mut schedule = Schedule::new(plan);
+        // The first rounds are certain from the start, the later ones as they come.
+        let certain_cells = plan.cells.len() as u64;
+        let mut remaining_rounds = u64::from(plan.header.repeats.0);
+        loop {
+            let round = schedule.round(&self.results);
+            if round.is_empty() {
+                return Ok(Stopped::Complete);
+            }
+            remaining_rounds = remaining_rounds.saturating_sub(1);
+            let mut ahead: f64 =
+                round.iter().filter(|trial| !self.results.is_done(trial)).map(|trial| self.cost(trial)).sum();
+            let per_round: f64 = self.costs.values().sum();
+            for (index, trial) in round.iter().enumerate() {
+                if self.results.is_done(trial) {
+                    self.done += 1;
+                    continue;
+                }
+                if options.interrupted.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+                    return Ok(Stopped::Interrupted);
+                }
+                if self.is_spent() {
+                    return Ok(Stopped::Budget);
+                }
+                let observation = self.measure(trial, benchmarks, device);
+                let observation = journal.add(&observation)?;
+                self.results.add(&observation);
+                self.seconds += observation.seconds;
+                self.measured += 1;
+                self.cost_done += self.cost(trial);
+                ahead -= self.cost(trial);
+                if observation.outcome == Outcome::DeviceLost {
+                    return Ok(Stopped::DeviceLost);
+                }
+                self.done += 1;
+                let later = remaining_rounds as f64 * per_round;
+                let pace = self.started.elapsed().as_secs_f64() / self.cost_done.max(f64::MIN_POSITIVE);
+                progress(&Progress {
+                    done: self.done,
+                    total: self.done + (round.len() - index - 1) as u64 + remaining_rounds * certain_cells,
+                    remaining: Some(Seconds((ahead.max(0.0) + later) * pace)),
+                    trial,
+                    observation: &observation,
+                });
+            }
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        let budget = &self.campaign.budget;
+        budget.max_trials.is_some_and(|most| self.done >= u64::from(most))
+            || budget.max_seconds.is_some_and(|most| self.seconds >= most)
+    }
+
+    fn measure(
+        &self,
+        trial: &Trial,
+        benchmarks: &BTreeMap<WorkloadId, &Benchmark>,
+        device: &mut dyn Device,
+    ) -> Observation {
+        let header = &self.plan.header;
+        let subject = benchmarks[&trial.subject];
+        let co_runner = trial.co_runner.as_ref().map(|id| benchmarks[id]);
+        protocol::measure(device, trial, subject, co_runner, &header.protocol, header.level, header.seed)
+    }
+}
+
+/// How the campaign in a folder stands, while it runs or after.
+///
+/// # Errors
+/// [`Error::NoCampaign`], or a damaged file.
+pub fn status(folder: &Path) -> Result<Status, Error> {
+    let plan = read_plan(folder)?;
+    let content = read_journal(folder)?;
+    let mut results = Results::default();
+    let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
+    for observation in &content.observations {
+        results.add(observation);
+        *outcomes.entry(observation.outcome.to_string()).or_default() += 1;
+    }
+    let mut schedule = Schedule::new(&plan);
+    let (mut done, mut total, mut rounds) = (0, 0, 0);
+    loop {
+        let round = schedule.round(&results);
+        let finished = round.iter().filter(|trial| results.is_done(trial)).count();
+        done += finished as u64;
+        total += round.len() as u64;
+        rounds += 1;
+        // A round that is not complete does not tell yet which cells the next one has.
+        if round.is_empty() || (finished < round.len() && rounds >= plan.header.repeats.0) {
+            break;
+        }
+    }
+    let count = |state: State| {
+        plan.cells
+            .iter()
+            .filter(|cell| cell.role != crate::plan::Role::Sentinel)
+            .filter(|cell| results.final_state(&plan, &cell.id) == state)
+            .count() as u64
+    };
+    Ok(Status {
+        schema: "elastico.profile_status/1",
+        name: plan.header.name.clone(),
+        device: plan.header.device.clone(),
+        done,
+        total,
+        converged: count(State::Converged),
+        inconclusive: count(State::Inconclusive),
+        failed: count(State::Failed),
+        open: count(State::Open),
+        skipped: plan.skipped.len() as u64,
+        seconds: content.observations.iter().map(|observation| observation.seconds).sum(),
+        is_running: Lock::is_held(folder),
+        is_torn: content.is_torn,
+        outcomes,
+    })
+}
+
+/// The device that a journal was begun on.
+///
+/// # Errors
+/// As [`journal::read`].
+pub fn device_of(folder: &Path) -> Result<DeviceIdentity, Error> {
+    let header = read_journal(folder)?
+        .header
+        .ok_or_else(|| Error::NoCampaign { folder: folder.to_owned(), missing: "the journal's header" })?;
+    Ok(DeviceIdentity {
+        kind: header.device_kind,
+        model: header.model,
+        memory: elastico_core::units::Bytes(header.memory),
+        facts: header.facts,
+    })
+}
+
+pub(crate) fn read_plan(folder: &Path) -> Result<Plan, Error> {
+    let path = folder.join(PLAN);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Plan::from_jsonl(&text, &path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::NoCampaign { folder: folder.to_owned(), missing: PLAN })
+        }
+        Err(source) => Err(Error::read(&path, source)),
+    }
+}
+
+pub(crate) fn read_journal(folder: &Path) -> Result<journal::Content, Error> {
+    let path = folder.join(journal::FILE);
+    if !path.exists() {
+        return Err(Error::NoCampaign { folder: folder.to_owned(), missing: journal::FILE });
+    }
+    journal::read(&path)
+}
