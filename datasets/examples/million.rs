@@ -1,6 +1,7 @@
 //! Generates a million pair rows, writes, reads and validates them, and prints seconds and the peak of memory.
 //!
-//! `cargo run --release -p elastico-datasets --example million -- [rows]`. The numbers are made up.
+//! `cargo run --release -p elastico-datasets --example million -- [rows] [folder]`. A folder is
+//! kept, and only read when it is there. The numbers are made up.
 
 #![allow(clippy::print_stdout, reason = "an example tells what it found")]
 
@@ -12,13 +13,13 @@ use std::time::Instant;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let rows: usize = arguments.next().map_or(Ok(1_000_000), |rows| rows.parse())?;
-    let folder = arguments.next().map(std::path::PathBuf::from);
+    let kept = arguments.next().map(std::path::PathBuf::from);
     // Reading in a process of its own: the peak of the generation must not hide that of the reading.
-    if let Some(folder) = folder {
-        return Ok(read(&folder)?);
+    if let Some(folder) = kept.as_ref().filter(|folder| folder.exists()) {
+        return Ok(read(folder)?);
     }
     let root = tempfile::tempdir()?;
-    let folder = root.path().join("million");
+    let folder = kept.unwrap_or_else(|| root.path().join("million"));
     let begin = Instant::now();
     let dataset = generate(rows)?;
     println!("generate  {:6.2} s", begin.elapsed().as_secs_f64());

@@ -68,24 +68,35 @@ pub(crate) fn replace_folder(folder: &Path, files: &[(&str, &[u8])]) -> Result<(
     }
     sync_folder(beside.path()).map_err(failed)?;
 
-    if target.exists() {
-        if let Err(error) = exchange(beside.path(), &target) {
-            if !matches!(error.kind(), std::io::ErrorKind::Unsupported | std::io::ErrorKind::InvalidInput) {
-                return Err(failed(error));
+    let replaced = if target.exists() {
+        exchange(beside.path(), &target).or_else(|error| match error.kind() {
+            std::io::ErrorKind::Unsupported | std::io::ErrorKind::InvalidInput => {
+                move_aside(&builder, parent, beside.path(), &target)
             }
-            let aside = builder.tempdir_in(parent).map_err(failed)?;
-            std::fs::rename(&target, aside.path()).map_err(failed)?;
-            if let Err(error) = std::fs::rename(beside.path(), &target) {
-                // Without this the guard would remove the only copy of the old dataset.
-                let aside = aside.keep();
-                std::fs::rename(&aside, &target).map_err(Error::io("move back", aside))?;
-                return Err(failed(error));
-            }
-        }
+            _ => Err(error),
+        })
     } else {
-        std::fs::rename(beside.path(), &target).map_err(failed)?;
-    }
-    sync_folder(parent).map_err(failed)
+        std::fs::rename(beside.path(), &target)
+    };
+    replaced.and_then(|()| sync_folder(parent)).map_err(failed)
+}
+
+/// Puts `new` in place of `target` in two steps, and takes the first back should the second fail.
+fn move_aside(
+    builder: &tempfile::Builder<'_, '_>,
+    parent: &Path,
+    new: &Path,
+    target: &Path,
+) -> std::io::Result<()> {
+    let aside = builder.tempdir_in(parent)?;
+    let old = aside.path().join("old");
+    std::fs::rename(target, &old)?;
+    std::fs::rename(new, target).inspect_err(|_| {
+        if std::fs::rename(&old, target).is_err() {
+            // The guard would remove the only copy of the old dataset.
+            let _ = aside.keep();
+        }
+    })
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -165,6 +176,22 @@ mod tests {
         }
         assert_eq!(names(folder.path()), ["file"]);
         assert_eq!(std::fs::read(&file).unwrap(), b"1");
+    }
+
+    #[test]
+    fn the_second_step_of_two_takes_back_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new, missing] = ["old", "new", "missing"].map(|name| folder.path().join(name));
+        for (path, content) in [(&old, "1"), (&new, "2")] {
+            std::fs::create_dir(path).unwrap();
+            std::fs::write(path.join("m"), content).unwrap();
+        }
+        let builder = tempfile::Builder::new();
+        move_aside(&builder, folder.path(), &missing, &old).unwrap_err();
+        assert_eq!(std::fs::read(old.join("m")).unwrap(), b"1");
+        move_aside(&builder, folder.path(), &new, &old).unwrap();
+        assert_eq!(std::fs::read(old.join("m")).unwrap(), b"2");
+        assert_eq!(names(folder.path()), ["old"]);
     }
 
     #[cfg(unix)]

@@ -312,7 +312,7 @@ impl Hint for Error {
             }
             Self::Changed { .. } => Some("copy the dataset again from its origin, or write it again".into()),
             Self::Unlisted { .. } => {
-                Some("remove the file, or merge the dataset that it belongs to with `elastico dataset merge`".into())
+                Some("remove the file, or list it with `Dataset::list_parts` if another program wrote the same rows into it".into())
             }
             Self::ContentChanged { .. } => {
                 Some("numbers were changed after the dataset was written; get it again from its origin".into())

@@ -5,6 +5,37 @@ use crate::schema::{ColumnKind, FLAGS, TableKind};
 use elastico_core::{COUNTERS, DeviceKind, Outcome, WorkloadKind};
 use std::fmt::Write as _;
 
+/// The mapping file is read by serde and not by a list that could be printed, so its reference is written by hand.
+const MAPPING: &str = r#"## Pairs from a CSV file
+
+`elastico dataset import` reads any CSV file with one line per subject of a co-run, given a mapping file. Two are in
+`datasets/mappings/`. Unknown fields are refused; each column that is named must be in the CSV file.
+
+| field of the mapping | meaning |
+|---|---|
+| `schema` | `elastico.pairs_mapping/1` |
+| `name` | the `source` of the rows |
+| `[facts]` | text for the provenance: publication, repository, licence |
+| `flags` | flags of each row |
+| `[columns]` `subject`, `co_runner` | required: columns with the two workloads |
+| `[columns]` `subject_family`, `subject_kind`, `subject_batch`, `subject_share_percent`, and the same with `co_runner_` | always both sides; a family that is not given is the workload; shares are whole percentages |
+| `[columns]` `device`, `sharing` | or constants |
+| `[columns]` `pair` | what the lines of one co-run have in common, beyond workloads, device and sharing |
+| `[columns]` `side` | `a` or `b`; otherwise derived from the order of the names |
+| `[constants]` `device`, `sharing`, `kind` | values for what has no column |
+| `[sharing_names]` | the file's words for sharing; `mps` takes its shares from the share columns |
+| `[filter]` | column = list of texts; other lines are left out and counted |
+| `[values]` `isolated`, `colocated`, `unit` | columns of the two measured values; `seconds`, `milliseconds` or `per_second` |
+| `[values]` `slowdown` | in their place: a column with the slowdown |
+| `[values]` `colocated_deviation` | standard deviation of the co-located value; becomes the interval, flagged `interval_one_deviation` |
+| `[values]` `isolated_at` | `full` (default), or `share`: measured at the share of the co-run |
+| `[values]` `slowdown_is_interference` | with `isolated_at = "share"`: record the interference as slowdown, flagged `slowdown_at_share`; otherwise the slowdown is null |
+| `[counters]` | isolated column = `{ subject = column, co_runner = column, scale = factor }` |
+
+Lines of one pair are matched in the order of the file: the n-th line of a side is its n-th repeat. A line without its other
+side is left out and counted.
+"#;
+
 /// The text of `docs/reference/dataset.md`, in Markdown. A test fails where the committed file differs.
 pub fn reference() -> String {
     let mut text = String::new();
@@ -95,7 +126,8 @@ fn write_reference(text: &mut String) -> std::fmt::Result {
     for flag in FLAGS {
         writeln!(text, "| `{}` | {} |", flag.name, flag.meaning)?;
     }
-    writeln!(text, "\n## Counters in other tools\n\n| column | DCGM | CUPTI, ncu |\n|---|---|---|")?;
+    writeln!(text, "\n{MAPPING}")?;
+    writeln!(text, "## Counters in other tools\n\n| column | DCGM | CUPTI, ncu |\n|---|---|---|")?;
     let cell = |names: &str| {
         if names.is_empty() {
             "-".to_owned()

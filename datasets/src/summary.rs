@@ -38,7 +38,7 @@ pub struct PairSummary {
 /// Sums up the pairs table over repeats: one row per pair, side and sharing, sorted by these.
 ///
 /// # Errors
-/// None today; the result leaves room for datasets whose columns cannot be summed up.
+/// [`Error::UnknownColumn`] where an isolated table stands in [`Dataset::pairs`].
 pub fn pair_summaries(dataset: &Dataset) -> Result<Vec<PairSummary>, Error> {
     let pairs = &dataset.pairs;
     let text = |name| pairs.text(name);

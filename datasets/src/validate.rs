@@ -168,7 +168,7 @@ impl Judge<'_> {
     fn text(&mut self, column: &Column, texts: &TextColumn) {
         let bad: Vec<bool> = texts.values().iter().map(|value| !is_valid(column.check, value)).collect();
         if bad.contains(&true) {
-            let show = |row| format!("`{}`", texts.get(row).unwrap_or_default());
+            let show = |row| format!("`{}`", texts.get(row).unwrap_or_default().escape_debug());
             let broken = |row| texts.code(row).is_some_and(|code| bad[code as usize]);
             self.rows(column.name, column.check.as_str(), show, broken);
         }

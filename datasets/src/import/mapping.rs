@@ -1,7 +1,7 @@
 //! The mapping file: which CSV column is what.
 
 use crate::error::Error;
-use elastico_core::{COUNTERS, SharingMode, WorkloadKind, suggest};
+use elastico_core::{COUNTERS, SharingMode, WorkloadId, WorkloadKind, suggest};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -171,8 +171,13 @@ impl Mapping {
         if self.schema != SCHEMA {
             return Err(refuse("schema", &format!("must be `{SCHEMA}`")));
         }
-        if self.name.trim().is_empty() {
-            return Err(refuse("name", "is empty"));
+        for (field, name) in
+            [("name", Some(&self.name)), ("constants.device", self.constants.device.as_ref())]
+        {
+            if let Some(name) = name {
+                WorkloadId::new(name.as_str())
+                    .map_err(|error| refuse(field, &format!("is no name: {error}")))?;
+            }
         }
         let values = &self.values;
         match (&values.isolated, &values.colocated, values.unit, &values.slowdown) {

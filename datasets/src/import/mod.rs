@@ -1,6 +1,7 @@
 //! Bringing in what others measured. Imported rows carry the device kind `imported`, whatever was measured on.
 
 mod gavel;
+mod lines;
 mod mapping;
 mod pairs;
 

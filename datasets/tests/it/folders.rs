@@ -36,6 +36,15 @@ fn a_dataset_survives_the_folder_and_is_the_same_bytes_each_time() {
     assert_eq!(validate(&first).unwrap(), []);
 }
 
+/// Pins the manifest and, by the digests in it, each byte of the parts on every machine.
+#[test]
+fn bytes_are_the_same_everywhere() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("set");
+    dataset("s", DeviceKind::Simulated, 3).write(&folder).unwrap();
+    insta::assert_snapshot!(std::fs::read_to_string(folder.join("manifest.json")).unwrap());
+}
+
 #[test]
 fn an_empty_dataset_is_a_dataset() {
     let root = tempfile::tempdir().unwrap();

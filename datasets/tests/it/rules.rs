@@ -90,7 +90,7 @@ fn each_pair_rule_is_found_when_broken() {
         ),
         (
             pair_findings(|r| r.subject_family = "a\nb".into()),
-            "`subject_family` is `a\nb`, must be at most 200 bytes without control characters",
+            "`subject_family` is `a\\nb`, must be at most 200 bytes without control characters",
         ),
         (
             pair_findings(|r| r.subject_share_ratio = 0.5),
