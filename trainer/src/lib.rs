@@ -1,1 +1,45 @@
 //! Fits, judges and exports predictors of pairwise slowdown.
+//!
+//! [`Examples`] turn a dataset into rows: what the isolated runs say about both sides, the device and the sharing mode,
+//! with the measured slowdown as the label. [`evaluate`] judges learners ([`LearnerKind`]) on grouped splits ([`Split`]),
+//! always with the mean of the training rows beside them: a low error proves nothing where slowdowns hardly vary. [`train`]
+//! fits on everything, adds an upper bound calibrated on held-out families ([`Calibration`]), exports one ONNX file and
+//! refuses it unless the file gives what the learner gave. [`rules`] is a small tree to read. [`profiles`] hands the
+//! isolated runs to the placement.
+//!
+//! Learners see the logarithm of the slowdown: errors of a ratio are ratios. Nothing is tuned on test rows, and the same
+//! seed gives the same bytes on any number of cores.
+//!
+//! ```
+//! use elastico_trainer::{LearnerKind, Split};
+//!
+//! assert_eq!("extra_trees".parse::<LearnerKind>().unwrap(), LearnerKind::ExtraTrees);
+//! let error = "unseen_famly".parse::<Split>().unwrap_err();
+//! assert!(error.to_string().contains("did you mean `unseen_family`?"));
+//! ```
+
+mod calibrate;
+mod card;
+mod error;
+mod evaluate;
+mod examples;
+mod features;
+mod learners;
+mod matrix;
+mod metrics;
+mod parallel;
+mod profiles;
+mod rules;
+mod split;
+mod train;
+
+pub use calibrate::{Calibration, Guarantee};
+pub use error::Error;
+pub use evaluate::{EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
+pub use examples::{ExampleOptions, Examples, Identities, Origin};
+pub use learners::{Bounds, LearnerKind};
+pub use metrics::Scores;
+pub use profiles::profiles;
+pub use rules::{RULES_SCHEMA, Rule, Rules, rules};
+pub use split::{Fold, Groups, Split};
+pub use train::{PredictionRow, TrainOptions, Trained, train};

@@ -1,0 +1,185 @@
+//! The one-sided upper bound: by how much a point must be raised so that new families stay under it.
+//!
+//! # What is guaranteed
+//! Families are the exchangeable unit, not rows. With K held-out families, the offset is the quantile of their
+//! out-of-fold log residuals in which each family has the mass 1/(K + 1) and the rest lies at infinity (hierarchical
+//! conformal prediction, Lee, Barber & Willett 2023). If the next family is exchangeable with these, one of its rows lies
+//! under the bound with at least the stated probability, on average over families; no more is promised: not for each
+//! family, not for another device or sharing mode, and only up to the difference between the model of all families and
+//! those that left one out.
+//!
+//! With K + 1 < 1 / (1 − level) families (nine are needed at 0.9) that quantile is infinite. Then the offset is the plain
+//! quantile with the mass 1/K, nothing is guaranteed, and [`Guarantee::None`] says so. The achieved coverage is measured
+//! either way: each family against the offset of the others.
+
+use crate::evaluate::OutOfFold;
+use crate::{Error, Examples};
+use serde::{Deserialize, Serialize};
+
+/// What the bound promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Guarantee {
+    /// On average over new families exchangeable with those held out.
+    NewFamilies,
+    /// Only the achieved coverage was measured: too few families for a guarantee.
+    None,
+}
+
+/// The bound and how well it held.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// The share of slowdowns that should lie under the bound.
+    pub level: f64,
+    /// Added to the predicted log slowdown; at least 0.
+    pub offset_log: f64,
+    /// Share of rows under the bound, each family against the offset of the other families, mean over families.
+    pub achieved_coverage: f64,
+    /// The lowest such share of one family.
+    pub least_coverage: f64,
+    /// Families (or folds) that took part.
+    pub groups_total: u64,
+    /// What is promised.
+    pub guarantee: Guarantee,
+}
+
+/// Calibrates on out-of-fold residuals, grouped by fold.
+pub(crate) fn calibrate(
+    predictions: &OutOfFold,
+    examples: &Examples,
+    level: f64,
+) -> Result<Calibration, Error> {
+    check_level(level)?;
+    let mut groups: Vec<Vec<f64>> = vec![Vec::new(); predictions.held_out.len()];
+    for (residual, fold) in predictions.residuals(examples).into_iter().zip(&predictions.fold) {
+        groups[*fold as usize].push(residual);
+    }
+    groups.retain(|group| !group.is_empty());
+    Ok(of_groups(&groups, level))
+}
+
+pub(crate) fn check_level(level: f64) -> Result<(), Error> {
+    if level > 0.5 && level < 1.0 {
+        Ok(())
+    } else {
+        Err(Error::Setting {
+            what: "the level of the upper bound",
+            value: level,
+            range: "over 0.5 and below 1",
+        })
+    }
+}
+
+fn of_groups(groups: &[Vec<f64>], level: f64) -> Calibration {
+    let all: Vec<&Vec<f64>> = groups.iter().collect();
+    let (offset_log, guarantee) = offset(&all, level);
+    let coverage: Vec<f64> = if groups.len() < 2 {
+        groups.iter().map(|group| covered(group, offset_log)).collect()
+    } else {
+        (0..groups.len())
+            .map(|held| {
+                let others: Vec<&Vec<f64>> =
+                    groups.iter().enumerate().filter(|(index, _)| *index != held).map(|(_, g)| g).collect();
+                covered(&groups[held], offset(&others, level).0)
+            })
+            .collect()
+    };
+    Calibration {
+        level,
+        offset_log,
+        achieved_coverage: elastico_core::mean(&coverage),
+        least_coverage: coverage.iter().copied().fold(1.0, f64::min),
+        groups_total: groups.len() as u64,
+        guarantee,
+    }
+}
+
+fn covered(residuals: &[f64], offset: f64) -> f64 {
+    residuals.iter().filter(|residual| **residual <= offset).count() as f64 / residuals.len() as f64
+}
+
+/// The weighted quantile of the residuals, each group with the same mass.
+fn offset(groups: &[&Vec<f64>], level: f64) -> (f64, Guarantee) {
+    let count = groups.len() as f64;
+    // The mass that a finite quantile can reach is K / (K + 1).
+    let (mass, guarantee) = if count / (count + 1.0) >= level {
+        (1.0 / (count + 1.0), Guarantee::NewFamilies)
+    } else {
+        (1.0 / count, Guarantee::None)
+    };
+    let mut weighted: Vec<(f64, f64)> = groups
+        .iter()
+        .flat_map(|group| group.iter().map(|residual| (*residual, mass / group.len() as f64)))
+        .collect();
+    weighted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut reached = 0.0;
+    // The tolerance absorbs the rounding of the sum, not a share of a row.
+    let found = weighted.iter().find(|(_, weight)| {
+        reached += weight;
+        reached >= level - 1e-9
+    });
+    let residual = found.or(weighted.last()).map_or(0.0, |(residual, _)| *residual);
+    (residual.max(0.0), guarantee)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use elastico_core::Seed;
+    use proptest::prelude::*;
+
+    #[test]
+    fn few_families_promise_nothing() {
+        let groups = vec![vec![0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]];
+        let calibration = of_groups(&groups, 0.9);
+        assert_eq!((calibration.offset_log, calibration.guarantee), (0.8, Guarantee::None));
+        let nine: Vec<Vec<f64>> = (0..9).map(|index| vec![f64::from(index) / 10.0]).collect();
+        let calibration = of_groups(&nine, 0.9);
+        // Nine of ten masses: the ninth residual is the last finite one.
+        assert_eq!((calibration.offset_log, calibration.guarantee), (0.8, Guarantee::NewFamilies));
+        assert_eq!(of_groups(&nine[..8], 0.9).guarantee, Guarantee::None);
+    }
+
+    #[test]
+    fn a_new_family_is_covered_as_often_as_promised() {
+        // Families differ in their offset, rows of one family are alike: the case where row-wise conformal fails.
+        let mut stream = Seed(7).stream("test", &[]);
+        let mut family = || {
+            let shift: f64 = stream.random::<f64>() + stream.random::<f64>();
+            (0..20).map(|_| shift + 0.1 * stream.random::<f64>()).collect::<Vec<f64>>()
+        };
+        let trials = 400;
+        let coverage: f64 = (0..trials)
+            .map(|_| {
+                let groups: Vec<Vec<f64>> = (0..12).map(|_| family()).collect();
+                covered(&family(), of_groups(&groups, 0.9).offset_log)
+            })
+            .sum::<f64>()
+            / f64::from(trials);
+        assert!((0.88..0.97).contains(&coverage), "{coverage}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+        #[test]
+        fn the_offset_covers_what_it_was_made_from(
+            groups in proptest::collection::vec(proptest::collection::vec(-1.0_f64..1.0, 1..20), 1..15),
+            level in 0.6_f64..0.99,
+        ) {
+            let calibration = of_groups(&groups, level);
+            let share = groups.iter().map(|group| covered(group, calibration.offset_log)).sum::<f64>()
+                / groups.len() as f64;
+            prop_assert!(share >= level - 1e-6);
+            prop_assert!(calibration.offset_log >= 0.0);
+            prop_assert!((0.0..=1.0).contains(&calibration.achieved_coverage));
+        }
+    }
+
+    #[test]
+    fn levels_outside_the_range_are_refused() {
+        for level in [0.5, 1.0, f64::NAN] {
+            assert!(check_level(level).is_err());
+        }
+    }
+}

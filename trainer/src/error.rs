@@ -1,0 +1,152 @@
+//! What can go wrong between a dataset and a model.
+
+use elastico_core::Hint;
+
+/// Why examples, a judgement or a model could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The dataset could not be read as tables.
+    #[error("the dataset cannot be used for training")]
+    Dataset(#[from] elastico_datasets::Error),
+    /// A profile, a feature list or the model file was refused.
+    #[error("the model room refused what the trainer handed over")]
+    Models(#[from] elastico_models::Error),
+    /// No row is left to learn from.
+    #[error("no row of `pairs` can be learnt from: {reason}")]
+    NoExamples {
+        /// What happened to the rows.
+        reason: String,
+    },
+    /// Rows of several device kinds, and none asked for by name.
+    #[error("`pairs` mixes device kinds ({found}), and data of different kinds never mix unasked")]
+    MixedKinds {
+        /// Each kind with its number of rows.
+        found: String,
+    },
+    /// A row that claims to be usable carries a number that is no slowdown.
+    #[error("row {row} of `pairs` has outcome `{outcome}`, but `{column}` is {value}")]
+    Label {
+        /// Row of the table, from 0.
+        row: usize,
+        /// Its outcome.
+        outcome: String,
+        /// The column.
+        column: &'static str,
+        /// What stands there.
+        value: f64,
+    },
+    /// A cell that must hold a word of a closed list, or any word at all.
+    #[error("row {row} of `{table}`: column `{column}` holds {found}")]
+    Cell {
+        /// The table.
+        table: &'static str,
+        /// Row of the table, from 0.
+        row: usize,
+        /// The column.
+        column: &'static str,
+        /// What stands there, quoted, or `nothing`.
+        found: String,
+    },
+    /// A pair names a workload that was never measured alone on that device.
+    #[error("row {row} of `pairs`: `{workload}` has no usable row in `isolated` for device `{device}`")]
+    Unprofiled {
+        /// Row of the table, from 0.
+        row: usize,
+        /// The workload.
+        workload: String,
+        /// The device.
+        device: String,
+    },
+    /// No feature varies.
+    #[error("none of the {candidates} candidate features varies over the {rows} rows")]
+    NoFeatures {
+        /// How many were looked at.
+        candidates: usize,
+        /// How many rows.
+        rows: usize,
+    },
+    /// A name that is not in a closed list.
+    #[error("there is no {what} `{name}`{}", suggestion.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default())]
+    Unknown {
+        /// Learner or split.
+        what: &'static str,
+        /// The name as given.
+        name: String,
+        /// The nearest known name.
+        suggestion: Option<&'static str>,
+        /// All of them.
+        known: String,
+    },
+    /// A number outside its range.
+    #[error("{what} is {value}, it must be {range}")]
+    Setting {
+        /// The setting.
+        what: &'static str,
+        /// As given.
+        value: f64,
+        /// What is allowed.
+        range: &'static str,
+    },
+    /// A learner failed on this data.
+    #[error("{learner} cannot be fitted: {reason}")]
+    Learner {
+        /// Which one.
+        learner: &'static str,
+        /// Its own words.
+        reason: String,
+    },
+    /// Nothing could be judged, so nothing can be promised about the model.
+    #[error("no split can be made of these {rows} rows: {reason}")]
+    NoSplit {
+        /// How many rows.
+        rows: usize,
+        /// Why the last one tried is impossible.
+        reason: String,
+    },
+    /// The exported file would be too large at any setting.
+    #[error("the model takes {bytes} bytes at its smallest setting, the limit is {limit}")]
+    TooLarge {
+        /// Size at the smallest setting.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The exported file does not give what the learner gave.
+    #[error(
+        "the exported model disagrees with the learner by {difference:.1e} (relative), the limit is {limit:.0e}"
+    )]
+    Disagreement {
+        /// The largest relative difference.
+        difference: f64,
+        /// The limit.
+        limit: f64,
+    },
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Dataset(source) => source.hint(),
+            Self::Models(source) => source.hint(),
+            Self::NoExamples { .. } => Some(
+                "`elastico dataset inspect` lists the rows by outcome; flagged rows can be included by name"
+                    .into(),
+            ),
+            Self::MixedKinds { .. } => {
+                Some("name the device kinds to learn from, for example `--device-kind simulated`".into())
+            }
+            Self::Label { .. } | Self::Cell { .. } => {
+                Some("`elastico dataset validate` names every such row".into())
+            }
+            Self::Unprofiled { .. } => Some(
+                "merge the dataset that holds the isolated runs of this workload, then train again".into(),
+            ),
+            Self::NoFeatures { .. } => Some("measure more than one pair of workloads".into()),
+            Self::Unknown { known, .. } => Some(format!("one of {known}")),
+            Self::NoSplit { .. } => Some("at least two different pairs are needed".into()),
+            Self::TooLarge { .. } => Some("raise the size limit, or train with fewer trees".into()),
+            Self::Setting { .. } | Self::Learner { .. } | Self::Disagreement { .. } => None,
+        }
+    }
+}

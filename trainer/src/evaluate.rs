@@ -1,0 +1,292 @@
+//! Out-of-fold judgement of every learner on every split.
+
+use crate::learners::{Bounds, LearnerKind, Training};
+use crate::matrix::{Matrix, medians};
+use crate::metrics::{Scores, scores};
+use crate::{Error, Examples, Split};
+use elastico_core::{DeviceKind, Digest, Seed};
+use elastico_models::{PhysicsSpec, physics, prepare};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What to judge, and how.
+#[derive(Debug, Clone)]
+pub struct EvaluateOptions {
+    /// Splits, in the order of the result.
+    pub splits: Vec<Split>,
+    /// Learners, in the order of the result.
+    pub learners: Vec<LearnerKind>,
+    /// Size of the forests.
+    pub bounds: Bounds,
+    /// A slowdown up to this counts as safe to share.
+    pub limit: f64,
+    /// Seed of folds, forests and bootstrap.
+    pub seed: Seed,
+    /// More families (or devices) than this are dealt to this many folds.
+    pub most_folds: usize,
+    /// More rows than this are sampled down, by whole pairs.
+    pub most_rows: usize,
+}
+
+impl Default for EvaluateOptions {
+    fn default() -> Self {
+        Self {
+            splits: vec![Split::RandomPair, Split::UnseenFamily, Split::UnseenDevice],
+            learners: LearnerKind::ALL.to_vec(),
+            bounds: Bounds::default(),
+            limit: 1.2,
+            seed: Seed(0),
+            most_folds: 20,
+            most_rows: 50_000,
+        }
+    }
+}
+
+/// The schema id of the JSON form.
+pub const EVALUATION_SCHEMA: &str = "elastico.evaluation/1";
+
+/// The judgement: one row per split and learner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluation {
+    /// [`EVALUATION_SCHEMA`].
+    pub schema: String,
+    /// Kinds of devices of the rows; a score over simulated rows says nothing about a real GPU.
+    pub device_kinds: Vec<DeviceKind>,
+    /// Content digest of the dataset.
+    pub dataset_digest: Digest,
+    /// Rows that were judged on, after sampling.
+    pub rows_total: u64,
+    /// The limit that `safe_*` refers to.
+    pub limit: f64,
+    /// The seed.
+    pub seed: Seed,
+    /// One per split and learner.
+    pub rows: Vec<EvaluationRow>,
+}
+
+/// One learner on one split.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluationRow {
+    /// How rows were divided.
+    pub split: Split,
+    /// Who predicted.
+    pub learner: LearnerKind,
+    /// Pooled test rows; a row is counted once per fold that tests it.
+    pub n: u64,
+    /// Folds.
+    pub folds: u64,
+    /// The scores, or nothing where `reason` says why.
+    pub scores: Option<Scores>,
+    /// Why there are no scores.
+    pub reason: Option<String>,
+}
+
+/// Judges learners on splits. What cannot be judged becomes a row with a reason; the others are not held up.
+///
+/// # Determinism
+/// The same examples, options and seed give the same result, on any number of cores.
+///
+/// # Errors
+/// [`Error::Setting`] for options outside their range.
+pub fn evaluate(examples: &Examples, options: &EvaluateOptions) -> Result<Evaluation, Error> {
+    Ok(judge(&examples.sample(options.most_rows, options.seed), options)?.0)
+}
+
+/// Of one split: what each learner predicted, or why there is no such split.
+pub(crate) type Judged = Result<Vec<Result<OutOfFold, String>>, String>;
+
+/// Judges and keeps the predictions, one entry per split.
+pub(crate) fn judge(
+    examples: &Examples,
+    options: &EvaluateOptions,
+) -> Result<(Evaluation, Vec<Judged>), Error> {
+    options.bounds.check()?;
+    check_limit(options.limit)?;
+    let mut rows = Vec::new();
+    let mut all = Vec::new();
+    for &split in &options.splits {
+        let judged = out_of_fold(examples, split, options);
+        for (index, &learner) in options.learners.iter().enumerate() {
+            let row = EvaluationRow { split, learner, n: 0, folds: 0, scores: None, reason: None };
+            rows.push(match judged.as_ref().map(|judged| &judged[index]) {
+                Ok(Ok(predictions)) => EvaluationRow {
+                    n: predictions.rows.len() as u64,
+                    folds: predictions.held_out.len() as u64,
+                    scores: predictions.scores(examples, split, options.limit, options.seed),
+                    ..row
+                },
+                Ok(Err(reason)) | Err(reason) => EvaluationRow { reason: Some(reason.clone()), ..row },
+            });
+        }
+        all.push(judged);
+    }
+    let evaluation = Evaluation {
+        schema: EVALUATION_SCHEMA.to_owned(),
+        device_kinds: examples.origin.device_kinds.clone(),
+        dataset_digest: examples.origin.digest.clone(),
+        rows_total: examples.rows() as u64,
+        limit: options.limit,
+        seed: options.seed,
+        rows,
+    };
+    Ok((evaluation, all))
+}
+
+/// Predictions of rows by models that have not seen them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OutOfFold {
+    /// The rows tested; one may occur in several folds.
+    pub(crate) rows: Vec<u32>,
+    /// Predicted log slowdown of each.
+    pub(crate) log: Vec<f64>,
+    /// The fold of each.
+    pub(crate) fold: Vec<u32>,
+    /// What each fold holds out.
+    pub(crate) held_out: Vec<String>,
+}
+
+impl OutOfFold {
+    /// log measured − log predicted of each row.
+    pub(crate) fn residuals(&self, examples: &Examples) -> Vec<f64> {
+        self.rows
+            .iter()
+            .zip(&self.log)
+            .map(|(&row, log)| examples.slowdown[row as usize].ln() - log)
+            .collect()
+    }
+
+    pub(crate) fn scores(&self, examples: &Examples, split: Split, limit: f64, seed: Seed) -> Option<Scores> {
+        let measured: Vec<f64> = self.rows.iter().map(|&row| examples.slowdown[row as usize]).collect();
+        let predicted: Vec<f64> = self.log.iter().map(|log| log.exp()).collect();
+        let family: Vec<u32> = match split {
+            // A fold of random pairs is no family; resample by the subject's.
+            Split::RandomPair => {
+                self.rows.iter().map(|&row| examples.groups.subject_family[row as usize]).collect()
+            }
+            _ => self.fold.clone(),
+        };
+        scores(&measured, &predicted, &family, limit, seed)
+    }
+}
+
+/// Fits each learner on each fold. The outer reason: there is no such split. The inner: that learner failed.
+fn out_of_fold(examples: &Examples, split: Split, options: &EvaluateOptions) -> Judged {
+    let folds = split.folds(&examples.groups, options.most_folds, options.seed)?;
+    let spec = physics(&examples.schema);
+    let mut judged: Vec<Result<OutOfFold, String>> = vec![Ok(OutOfFold::default()); options.learners.len()];
+    for (index, fold) in folds.iter().enumerate() {
+        let impute = medians(&examples.features, examples.schema.width(), &fold.train);
+        let train = Prepared::new(examples, &spec, &impute, &fold.train);
+        let test = Prepared::new(examples, &spec, &impute, &fold.test);
+        for (learner, judged) in options.learners.iter().zip(&mut judged) {
+            let Ok(predictions) = judged else { continue };
+            let seed = fold_seed(options.seed, split, &fold.held_out);
+            match learner.learner().fit(&train.training(), &options.bounds, seed) {
+                Ok(fitted) => {
+                    predictions.rows.extend(&fold.test);
+                    predictions.log.extend(fitted.predict(&test.features));
+                    predictions.fold.extend(std::iter::repeat_n(index as u32, fold.test.len()));
+                    predictions.held_out.push(fold.held_out.clone());
+                }
+                Err(error) => *judged = Err(error.to_string()),
+            }
+        }
+        tracing::debug!(split = split.as_str(), held_out = fold.held_out, "fold judged");
+    }
+    Ok(judged)
+}
+
+/// A seed of its own for each fold, so that folds do not share their random thresholds.
+fn fold_seed(seed: Seed, split: Split, held_out: &str) -> Seed {
+    use rand::RngExt as _;
+    Seed(seed.stream("trainer.fold", &[split.as_str(), held_out]).random())
+}
+
+/// Rows as the body of a model reads them: imputed, then physics features.
+pub(crate) struct Prepared {
+    pub(crate) features: Matrix,
+    pub(crate) names: Vec<String>,
+    target: Vec<f64>,
+    weights: Option<Vec<f64>>,
+}
+
+impl Prepared {
+    pub(crate) fn new(examples: &Examples, spec: &PhysicsSpec, impute: &[f32], rows: &[u32]) -> Self {
+        let width = examples.schema.width() + spec.width();
+        let mut values = Vec::with_capacity(rows.len() * width);
+        for &row in rows {
+            prepare(spec, impute, examples.row(row as usize), &mut values);
+        }
+        Self {
+            features: Matrix::new(width, values),
+            names: examples.schema.names().iter().chain(spec.names()).cloned().collect(),
+            target: rows.iter().map(|&row| examples.slowdown[row as usize].ln()).collect(),
+            weights: examples
+                .weights
+                .as_ref()
+                .map(|weights| rows.iter().map(|&row| weights[row as usize]).collect()),
+        }
+    }
+
+    pub(crate) fn training(&self) -> Training<'_> {
+        Training {
+            features: &self.features,
+            names: &self.names,
+            target: &self.target,
+            weights: self.weights.as_deref(),
+        }
+    }
+}
+
+pub(crate) fn check_limit(limit: f64) -> Result<(), Error> {
+    if limit.is_finite() && limit > 1.0 {
+        Ok(())
+    } else {
+        Err(Error::Setting { what: "the limit of a safe slowdown", value: limit, range: "above 1" })
+    }
+}
+
+impl Evaluation {
+    /// The row of a split and learner.
+    pub fn row(&self, split: Split, learner: LearnerKind) -> Option<&EvaluationRow> {
+        self.rows.iter().find(|row| row.split == split && row.learner == learner)
+    }
+}
+
+/// An aligned table; errors and ratios in percent for reading only.
+impl fmt::Display for Evaluation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<17}{:<18}{:>7}{:>8}{:>15}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}",
+            "split", "learner", "n", "MAPE %", "95 %", "RMSE", "R2", "P95", "rho", "prec", "rec", "base"
+        )?;
+        let ratio = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        for row in &self.rows {
+            let split = row.split;
+            let learner = row.learner;
+            let (Some(scores), n) = (&row.scores, row.n) else {
+                writeln!(f, "{split:<17}{learner:<18}  {}", row.reason.as_deref().unwrap_or("no rows"))?;
+                continue;
+            };
+            let interval = scores.mape_interval.map_or("-".to_owned(), |(lower, upper)| {
+                format!("{:.1} to {:.1}", 100.0 * lower, 100.0 * upper)
+            });
+            writeln!(
+                f,
+                "{split:<17}{learner:<18}{n:>7}{:>8.2}{interval:>15}{:>8.3}{:>7}{:>7.2}{:>7}{:>7}{:>7}{:>7.2}",
+                100.0 * scores.mape,
+                scores.rmse,
+                ratio(scores.r2),
+                scores.p95_abs_error,
+                ratio(scores.spearman),
+                ratio(scores.safe_precision),
+                ratio(scores.safe_recall),
+                scores.safe_base_rate,
+            )?;
+        }
+        Ok(())
+    }
+}

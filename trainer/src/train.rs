@@ -1,0 +1,307 @@
+//! The whole way from examples to a verified model file.
+
+use crate::calibrate::{Calibration, calibrate, check_level};
+use crate::card::card;
+use crate::evaluate::{EvaluateOptions, Evaluation, OutOfFold, Prepared, judge};
+use crate::learners::{Bounds, Fitted, LearnerKind};
+use crate::metrics::Scores;
+use crate::{Error, Examples, Split};
+use elastico_core::Seed;
+use elastico_models::{
+    Aggregate, Body, Domain, Forest, ModelMetadata, ModelSpec, Verification, export, fit_domain, physics,
+    verify,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How to train.
+#[derive(Debug, Clone)]
+pub struct TrainOptions {
+    /// Who learns.
+    pub learner: LearnerKind,
+    /// Seed of forests, folds and bootstrap.
+    pub seed: Seed,
+    /// A slowdown up to this counts as safe to share.
+    pub limit: f64,
+    /// Share of slowdowns that should lie under the upper bound.
+    pub level: f64,
+    /// Largest size of the ONNX file; leaves are merged until it fits.
+    pub max_bytes: usize,
+    /// Trees of a forest.
+    pub trees: usize,
+    /// Splits to report, where possible.
+    pub splits: Vec<Split>,
+    /// More families (or devices) than this are dealt to this many folds.
+    pub most_folds: usize,
+    /// More rows than this are sampled down, by whole pairs.
+    pub most_rows: usize,
+}
+
+impl Default for TrainOptions {
+    fn default() -> Self {
+        Self {
+            learner: LearnerKind::ExtraTrees,
+            seed: Seed(0),
+            limit: 1.2,
+            level: 0.9,
+            max_bytes: 2_000_000,
+            trees: 150,
+            splits: vec![Split::RandomPair, Split::UnseenFamily, Split::UnseenDevice],
+            most_folds: 20,
+            most_rows: 50_000,
+        }
+    }
+}
+
+/// A model with all that is known about it.
+#[derive(Debug, Clone)]
+pub struct Trained {
+    /// The ONNX file.
+    pub onnx: Vec<u8>,
+    /// What stands in the file.
+    pub metadata: ModelMetadata,
+    /// `MODEL.md`.
+    pub card: String,
+    /// The learner and the mean beside it on each split, at the size that was exported.
+    pub evaluation: Evaluation,
+    /// The upper bound.
+    pub calibration: Calibration,
+    /// How closely file and learner agree.
+    pub verification: Verification,
+    /// Predictions by models that had not seen the row.
+    pub predictions: Vec<PredictionRow>,
+}
+
+/// One out-of-fold prediction, for reports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PredictionRow {
+    /// The split that kept the row from the model.
+    pub split: Split,
+    /// What was held out.
+    pub held_out: String,
+    /// Family of the subject.
+    pub subject_family: String,
+    /// Family of the co-runner.
+    pub co_runner_family: String,
+    /// The device.
+    pub device: String,
+    /// Measured slowdown.
+    pub measured: f64,
+    /// Its interval, where one was measured.
+    pub measured_interval: Option<(f64, f64)>,
+    /// Predicted slowdown.
+    pub predicted: f64,
+    /// Upper bound. It is made from all families, this row's among them; the achieved coverage is not.
+    pub upper: f64,
+}
+
+/// Fits on all examples, judges the same learner at the same size on grouped splits, calibrates the upper bound on
+/// held-out families, exports and compares the file with the learner.
+///
+/// The leaves of a forest are merged (a larger least leaf) until the file fits `max_bytes`; no test row takes part in
+/// that choice. Scores and bound are those of the size exported.
+///
+/// # Determinism
+/// The same examples, options and version give the same bytes, on any number of cores.
+///
+/// # Errors
+/// [`Error::Setting`], [`Error::NoSplit`] where nothing can be held out, [`Error::TooLarge`],
+/// [`Error::Learner`], and [`Error::Models`] where the file disagrees with the learner: then nothing is returned.
+pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Error> {
+    check_level(options.level)?;
+    let sampled = examples.sample(options.most_rows, options.seed);
+    let examples = &*sampled;
+    let domain = fit_domain(&examples.features, examples.schema.width())?;
+    let (bounds, mut spec) = fit_within(examples, &domain, options)?;
+
+    let judging = EvaluateOptions {
+        splits: options.splits.clone(),
+        learners: vec![LearnerKind::Mean, options.learner],
+        bounds,
+        limit: options.limit,
+        seed: options.seed,
+        most_folds: options.most_folds,
+        most_rows: options.most_rows,
+    };
+    let (evaluation, judged) = judge(examples, &judging)?;
+    let mut usable: BTreeMap<Split, &OutOfFold> = BTreeMap::new();
+    let mut reason = "no split was asked for".to_owned();
+    for (split, judged) in options.splits.iter().zip(&judged) {
+        match judged.as_ref().map(|judged| &judged[1]) {
+            Ok(Ok(predictions)) => {
+                usable.insert(*split, predictions);
+            }
+            Ok(Err(why)) | Err(why) => reason.clone_from(why),
+        }
+    }
+    let held = usable.get(&Split::UnseenFamily).or_else(|| usable.values().next());
+    let held = held.ok_or(Error::NoSplit { rows: examples.rows(), reason })?;
+    let calibration = calibrate(held, examples, options.level)?;
+
+    spec.upper_offset_log = calibration.offset_log;
+    spec.metadata = metadata(examples, options, bounds, &evaluation, &calibration);
+    let onnx = export(&spec)?;
+    let verification = verify(&spec, &onnx, rows_to_verify(examples))?;
+    // The metadata as the file has it, with what the export fills in.
+    let metadata = elastico_models::load_bytes(&onnx, elastico_models::Backend::Native)?.metadata().clone();
+    let predictions =
+        usable.iter().flat_map(|(split, held)| report(examples, *split, held, &calibration)).collect();
+    let card = card(examples, &metadata, &evaluation, &calibration, &verification, onnx.len());
+    Ok(Trained { onnx, metadata, card, evaluation, calibration, verification, predictions })
+}
+
+/// The first rows: the comparison is about arithmetic, and thresholds are tried anyway.
+fn rows_to_verify(examples: &Examples) -> &[f32] {
+    const ENOUGH: usize = 5_000;
+    &examples.features[..examples.rows().min(ENOUGH) * examples.schema.width()]
+}
+
+/// Fits on all rows, with the smallest leaves whose file fits.
+fn fit_within(
+    examples: &Examples,
+    domain: &Domain,
+    options: &TrainOptions,
+) -> Result<(Bounds, ModelSpec), Error> {
+    const TRIES: usize = 10;
+    let physics = physics(&examples.schema);
+    let rows: Vec<u32> = (0..examples.rows() as u32).collect();
+    let prepared = Prepared::new(examples, &physics, &domain.impute, &rows);
+    let mut bounds = Bounds { trees: options.trees, ..Bounds::default() };
+    bounds.check()?;
+    let mut bytes = 0;
+    for _ in 0..TRIES {
+        let fitted = options.learner.learner().fit(&prepared.training(), &bounds, options.seed)?;
+        let is_forest = matches!(fitted, Fitted::Forest(_));
+        let spec = ModelSpec {
+            schema: examples.schema.clone(),
+            impute: domain.impute.clone(),
+            physics: physics.clone(),
+            body: body(fitted, options.learner)?,
+            upper_offset_log: 0.0,
+            domain_lower: domain.lower.clone(),
+            domain_upper: domain.upper.clone(),
+            domain_missing: domain.missing.clone(),
+            metadata: ModelMetadata::new(examples.schema.clone(), options.learner.as_str()),
+        };
+        bytes = export(&spec)?.len();
+        // Metadata come on top of what is measured here.
+        let room = options.max_bytes.saturating_sub(20_000);
+        if bytes <= room {
+            return Ok((bounds, spec));
+        }
+        if !is_forest || room == 0 || bounds.min_leaf >= examples.rows() {
+            break;
+        }
+        let larger = (bounds.min_leaf as f64 * bytes as f64 / room as f64).ceil() as usize;
+        bounds.min_leaf = larger.max(bounds.min_leaf + 1).min(examples.rows());
+    }
+    Err(Error::TooLarge { bytes, limit: options.max_bytes })
+}
+
+fn body(fitted: Fitted, learner: LearnerKind) -> Result<Body, Error> {
+    Ok(match fitted {
+        Fitted::Constant(value) => Body::Constant(value),
+        Fitted::Linear(linear) => Body::Linear {
+            mean: linear.center.iter().map(|value| *value as f32).collect(),
+            scale: linear.scale.iter().map(|value| *value as f32).collect(),
+            weights: linear.weights,
+            bias: linear.bias,
+        },
+        Fitted::Forest(trees) => Body::Forest(Forest { trees, aggregate: Aggregate::Mean, base: 0.0 }),
+        Fitted::Sharing { .. } => {
+            return Err(Error::Learner {
+                learner: learner.as_str(),
+                reason: "it is a formula to compare with, there is nothing to export".to_owned(),
+            });
+        }
+    })
+}
+
+fn metadata(
+    examples: &Examples,
+    options: &TrainOptions,
+    bounds: Bounds,
+    evaluation: &Evaluation,
+    calibration: &Calibration,
+) -> ModelMetadata {
+    let mut metadata = ModelMetadata::new(examples.schema.clone(), options.learner.as_str());
+    metadata.devices.clone_from(&examples.groups.devices);
+    metadata.device_kinds.clone_from(&examples.origin.device_kinds);
+    metadata.sharing_modes.clone_from(&examples.origin.sharing_modes);
+    metadata.conformal_level = calibration.level;
+    metadata.achieved_coverage = Some(calibration.achieved_coverage);
+    metadata.training_digest = Some(examples.origin.digest.clone());
+    metadata.training_rows_total = examples.rows() as u64;
+    for row in &evaluation.rows {
+        if let Some(scores) = &row.scores {
+            let key = if row.learner == options.learner {
+                row.split.as_str().to_owned()
+            } else {
+                format!("{}.{}", row.split, row.learner)
+            };
+            metadata.scores.insert(key, named(scores, row.n));
+        }
+    }
+    let mut fact = |name: &str, value: String| metadata.facts.insert(name.to_owned(), value);
+    fact("seed", options.seed.0.to_string());
+    fact("limit", options.limit.to_string());
+    fact(
+        "bound_guarantee",
+        match calibration.guarantee {
+            crate::Guarantee::NewFamilies => "new_families".to_owned(),
+            crate::Guarantee::None => "none".to_owned(),
+        },
+    );
+    if matches!(options.learner, LearnerKind::ExtraTrees | LearnerKind::RandomForest) {
+        fact("trees", bounds.trees.to_string());
+        fact("min_leaf", bounds.min_leaf.to_string());
+    }
+    fact("sources", examples.origin.sources.join(", "));
+    metadata
+}
+
+fn named(scores: &Scores, n: u64) -> BTreeMap<String, f64> {
+    let interval = scores.mape_interval;
+    [
+        ("n", Some(n as f64)),
+        ("mape", Some(scores.mape)),
+        ("mape_lower", interval.map(|(lower, _)| lower)),
+        ("mape_upper", interval.map(|(_, upper)| upper)),
+        ("rmse", Some(scores.rmse)),
+        ("r2", scores.r2),
+        ("p95_abs_error", Some(scores.p95_abs_error)),
+        ("spearman", scores.spearman),
+        ("safe_precision", scores.safe_precision),
+        ("safe_recall", scores.safe_recall),
+        ("safe_base_rate", Some(scores.safe_base_rate)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    .collect()
+}
+
+fn report(
+    examples: &Examples,
+    split: Split,
+    held: &OutOfFold,
+    calibration: &Calibration,
+) -> Vec<PredictionRow> {
+    let groups = &examples.groups;
+    let rows = held.rows.iter().zip(&held.log).zip(&held.fold);
+    rows.map(|((&row, log), &fold)| {
+        let row = row as usize;
+        let interval = examples.interval[row];
+        PredictionRow {
+            split,
+            held_out: held.held_out[fold as usize].clone(),
+            subject_family: groups.families[groups.subject_family[row] as usize].clone(),
+            co_runner_family: groups.families[groups.co_runner_family[row] as usize].clone(),
+            device: groups.devices[groups.device[row] as usize].clone(),
+            measured: examples.slowdown[row],
+            measured_interval: (interval.0.is_finite() && interval.1.is_finite()).then_some(interval),
+            predicted: log.exp(),
+            upper: (log + calibration.offset_log).exp(),
+        }
+    })
+    .collect()
+}

@@ -1,0 +1,130 @@
+//! Bad input: one clear error each, or a row with a reason.
+
+use crate::made_up::{MadeUp, assemble};
+use elastico_core::{DeviceKind, Hint};
+use elastico_datasets::{IsolatedRow, PairRow};
+use elastico_trainer::{
+    Bounds, Error, EvaluateOptions, ExampleOptions, Examples, LearnerKind, Split, TrainOptions, evaluate,
+    rules, train,
+};
+
+fn from_rows(change: impl Fn(&mut Vec<IsolatedRow>, &mut Vec<PairRow>)) -> Result<Examples, Error> {
+    let (mut isolated, mut pairs) = MadeUp { families: 3, ..MadeUp::default() }.rows();
+    change(&mut isolated, &mut pairs);
+    Examples::from_dataset(&assemble(&isolated, &pairs), &ExampleOptions::default())
+}
+
+fn message(change: impl Fn(&mut Vec<IsolatedRow>, &mut Vec<PairRow>)) -> String {
+    from_rows(change).unwrap_err().to_string()
+}
+
+#[test]
+fn rows_that_cannot_be_used_are_named() {
+    assert_eq!(
+        message(|_, pairs| pairs[3].slowdown_ratio = f64::NAN),
+        "row 3 of `pairs` has outcome `ok`, but `slowdown_ratio` is NaN"
+    );
+    assert!(message(|_, pairs| pairs[4].slowdown_ratio = -1.0).contains("row 4 of `pairs`"));
+    assert_eq!(
+        message(|_, pairs| pairs[5].sharing = "mpz".into()),
+        "row 5 of `pairs`: column `sharing` holds `mpz`"
+    );
+    assert_eq!(
+        message(|_, pairs| pairs[6].device = String::new()),
+        "row 6 of `pairs`: column `device` holds nothing"
+    );
+    assert!(message(|_, pairs| pairs[0].outcome = "okay".into()).contains("column `outcome` holds `okay`"));
+    assert!(message(|isolated, _| isolated[0].kind = "trainning".into()).contains("row 0 of `isolated`"));
+    assert_eq!(
+        message(|isolated, _| isolated.retain(|row| row.workload != "family_00.v0")),
+        "row 0 of `pairs`: `family_00.v0` has no usable row in `isolated` for device `h100`"
+    );
+}
+
+#[test]
+fn nothing_to_learn_from_says_why() {
+    let reason = message(|_, pairs| pairs.clear());
+    assert_eq!(reason, "no row of `pairs` can be learnt from: the table is empty");
+    let reason = message(|_, pairs| pairs.iter_mut().for_each(|row| row.outcome = "oom".into()));
+    assert!(reason.ends_with("84 x oom"), "{reason}");
+    let same = |isolated: &mut Vec<IsolatedRow>, _: &mut Vec<PairRow>| {
+        for row in isolated {
+            (row.step_seconds, row.sm_active_ratio, row.dram_throughput_ratio) = (1.0, 0.5, 0.5);
+        }
+    };
+    assert!(message(same).starts_with("none of the "), "constant features teach nothing");
+}
+
+#[test]
+fn device_kinds_do_not_mix_unasked() {
+    let (mut isolated, mut pairs) = MadeUp::default().rows();
+    let real = MadeUp { device_kind: DeviceKind::Cuda, ..MadeUp::default() }.rows();
+    isolated.extend(real.0);
+    pairs.extend(real.1);
+    let dataset = assemble(&isolated, &pairs);
+    let error = Examples::from_dataset(&dataset, &ExampleOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("840 cuda, 840 simulated"), "{error}");
+    assert!(error.hint().is_some());
+    let of = |kinds: &[DeviceKind]| {
+        let options = ExampleOptions { device_kinds: Some(kinds.to_vec()), ..ExampleOptions::default() };
+        Examples::from_dataset(&dataset, &options)
+    };
+    assert_eq!(of(&[DeviceKind::Cuda]).unwrap().rows(), 840);
+    let both = of(&[DeviceKind::Cuda, DeviceKind::Simulated]).unwrap();
+    assert_eq!((both.rows(), both.origin.device_kinds.len()), (1680, 2));
+    assert!(both.is_simulated());
+    assert!(matches!(of(&[DeviceKind::Cpu]), Err(Error::NoExamples { .. })));
+}
+
+#[test]
+fn one_family_still_gets_what_is_possible() {
+    let examples =
+        from_rows(|_, pairs| pairs.retain(|row| row.pair_id.matches("family_00").count() == 2)).unwrap();
+    let evaluation = evaluate(&examples, &EvaluateOptions::default()).unwrap();
+    let row = |split| evaluation.row(split, LearnerKind::ExtraTrees).unwrap();
+    assert!(row(Split::RandomPair).scores.is_some());
+    assert!(row(Split::UnseenFamily).reason.as_ref().unwrap().contains("one family"));
+    let trained = train(&examples, &TrainOptions { trees: 10, ..TrainOptions::default() }).unwrap();
+    assert!(trained.card.contains("one family") && trained.card.contains("Nothing is guaranteed"));
+    assert!(rules(&examples, 1.2).is_ok());
+}
+
+#[test]
+fn a_single_pair_cannot_be_judged() {
+    let examples =
+        from_rows(|_, pairs| pairs.retain(|row| row.pair_id == "family_00.v0 | family_00.v1")).unwrap();
+    assert!(matches!(train(&examples, &TrainOptions::default()), Err(Error::NoSplit { .. })));
+    assert!(matches!(rules(&examples, 1.2), Err(Error::NoSplit { .. })));
+    let evaluation = evaluate(&examples, &EvaluateOptions::default()).unwrap();
+    assert!(evaluation.rows.iter().all(|row| row.scores.is_none() && row.reason.is_some()));
+}
+
+#[test]
+fn equal_slowdowns_everywhere_are_learnt_as_such() {
+    let examples = from_rows(|_, pairs| pairs.iter_mut().for_each(|row| row.slowdown_ratio = 1.5)).unwrap();
+    let evaluation = evaluate(&examples, &EvaluateOptions::default()).unwrap();
+    let scores =
+        evaluation.row(Split::UnseenFamily, LearnerKind::ExtraTrees).unwrap().scores.as_ref().unwrap();
+    assert!(scores.mape < 1e-6);
+    assert_eq!((scores.r2, scores.safe_precision), (None, None));
+    assert!(train(&examples, &TrainOptions { trees: 10, ..TrainOptions::default() }).is_ok());
+    assert!(rules(&examples, 1.2).is_ok());
+}
+
+#[test]
+fn settings_outside_their_range_are_refused() {
+    let examples = from_rows(|_, _| ()).unwrap();
+    let refused = |options: EvaluateOptions| evaluate(&examples, &options).unwrap_err().to_string();
+    let plain = EvaluateOptions::default;
+    assert_eq!(
+        refused(EvaluateOptions { limit: 1.0, ..plain() }),
+        "the limit of a safe slowdown is 1, it must be above 1"
+    );
+    let bounds = |bounds| refused(EvaluateOptions { bounds, ..plain() });
+    assert!(bounds(Bounds { trees: 0, ..Bounds::default() }).contains("number of trees is 0"));
+    assert!(bounds(Bounds { min_leaf: 0, ..Bounds::default() }).contains("fewest rows of a leaf is 0"));
+    assert!(bounds(Bounds { max_depth: Some(1), ..Bounds::default() }).contains("depth of a tree is 1"));
+    let level = TrainOptions { level: 1.0, ..TrainOptions::default() };
+    assert!(train(&examples, &level).unwrap_err().to_string().contains("level of the upper bound is 1"));
+    assert!(rules(&examples, f64::NAN).is_err());
+}
