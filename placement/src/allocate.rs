@@ -1,0 +1,307 @@
+//! From a cluster and jobs to a placement.
+
+use crate::Error;
+use crate::cluster::Cluster;
+use crate::dual::{self, Dual};
+use crate::instance::Instance;
+use crate::jobs::Jobs;
+use crate::nodes::Nodes;
+use crate::options::Options;
+use crate::pairing::{PairTable, find};
+use crate::placement::{
+    Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, WaitReason, Waiting,
+};
+use crate::prices::Prices;
+use crate::problem::{Choice, PriceTable};
+use crate::provenance::Basis;
+use crate::resources::{Amounts, RESOURCES, cost};
+use crate::rounding::Rounder;
+use elastico_models::{Predictor, Profiles};
+use std::collections::BTreeSet;
+
+/// Places jobs on one cluster under one set of options.
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    cluster: Cluster,
+    options: Options,
+}
+
+/// The gap at which the exact search of close calls stops.
+const SEARCHED_GAP: f64 = 1e-3;
+
+impl Allocator {
+    /// An allocator; the options are checked when it solves.
+    pub const fn new(cluster: Cluster, options: Options) -> Self {
+        Self { cluster, options }
+    }
+
+    /// The cluster.
+    pub const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The options.
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Asks the predictor about all pairs of the jobs' workloads; the table serves any jobs with these workloads.
+    ///
+    /// # Errors
+    /// [`Error::Predictor`] where the model fails.
+    pub fn pair_table(
+        &self,
+        jobs: &Jobs,
+        profiles: &Profiles,
+        predictor: &dyn Predictor,
+    ) -> Result<PairTable, Error> {
+        let workloads =
+            jobs.job.iter().filter(|job| job.allow_sharing).filter_map(|job| job.workload.clone());
+        PairTable::predict(workloads, &self.cluster, &self.options.sharing, profiles, predictor)
+    }
+
+    /// Places the jobs. Without a predictor no job shares a GPU.
+    ///
+    /// # Errors
+    /// [`Error::Option`] or [`Error::Predictor`]; jobs that cannot run are no error.
+    pub fn solve(
+        &self,
+        jobs: &Jobs,
+        profiles: &Profiles,
+        predictor: Option<&dyn Predictor>,
+    ) -> Result<Placement, Error> {
+        let table = predictor.map(|predictor| self.pair_table(jobs, profiles, predictor)).transpose()?;
+        self.solve_with(jobs, profiles, table.as_ref(), None)
+    }
+
+    /// Places the jobs, starting from the prices of an earlier round: fewer steps where little has changed.
+    ///
+    /// # Errors
+    /// As [`Self::solve`].
+    pub fn update(
+        &self,
+        earlier: &Prices,
+        jobs: &Jobs,
+        profiles: &Profiles,
+        predictor: Option<&dyn Predictor>,
+    ) -> Result<Placement, Error> {
+        let table = predictor.map(|predictor| self.pair_table(jobs, profiles, predictor)).transpose()?;
+        self.solve_with(jobs, profiles, table.as_ref(), Some(earlier))
+    }
+
+    /// Places the jobs with a table of pairs that is already there; what a simulator calls every round.
+    ///
+    /// # Errors
+    /// [`Error::Option`].
+    pub fn solve_with(
+        &self,
+        jobs: &Jobs,
+        profiles: &Profiles,
+        table: Option<&PairTable>,
+        earlier: Option<&Prices>,
+    ) -> Result<Placement, Error> {
+        self.options.check()?;
+        let mut instance = Instance::new(&self.cluster, &self.options, jobs, profiles, table);
+        let warm: Option<PriceTable> =
+            earlier.filter(|prices| !prices.prices.is_empty()).map(|prices| prices.table(&self.cluster));
+        let dual = dual::solve(&mut instance, warm.as_ref());
+        let nodes = round_and_place(&instance, &dual);
+        let model = table.and_then(|table| table.model().cloned());
+        let kinds = jobs.job.iter().flat_map(|job| {
+            self.cluster.pool.iter().filter_map(|pool| {
+                let workload = job.workload.as_ref()?;
+                find(profiles, workload, &pool.device).map(|profile| profile.device_kind)
+            })
+        });
+        let basis = Basis::new(kinds.collect::<BTreeSet<_>>(), model);
+        Ok(report(&instance, jobs, &dual, &nodes, basis))
+    }
+}
+
+/// Rounds, searches and seats; tries again with head room where nodes were too torn, and keeps the best.
+fn round_and_place<'a>(instance: &'a Instance<'_>, dual: &Dual) -> Nodes<'a> {
+    let problem = &instance.problem;
+    let mut best: Option<Nodes<'a>> = None;
+    for headroom in [1.0, 0.97, 0.94] {
+        let capacity: Vec<Amounts> = problem
+            .capacity
+            .iter()
+            .map(|amounts| amounts.map(|amount| (amount * headroom).ceil().min(amount)))
+            .collect();
+        let rounder = Rounder::new(problem, &dual.prices, &dual.surplus, capacity);
+        let mut rounded = rounder.round(&dual.answer);
+        let options = instance.options;
+        let tolerance = options.tolerance.max(SEARCHED_GAP);
+        rounder.search(&mut rounded, dual.bound, tolerance, options.search, options.seed);
+        let mut nodes = Nodes::new(instance.cluster, problem);
+        let failed = nodes.place(&rounded.choices, &dual.prices, &dual.surplus);
+        if best.as_ref().is_none_or(|best| nodes.value > best.value) {
+            best = Some(nodes);
+        }
+        if failed == 0 {
+            break;
+        }
+    }
+    best.unwrap_or_else(|| Nodes::new(instance.cluster, problem))
+}
+
+fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, basis: Basis) -> Placement {
+    let (value, used) = instance.problem.evaluate(&nodes.choices);
+    let mut prices = Prices::of(instance.cluster, &instance.problem, &dual.prices, &used);
+    prices.bound = dual.bound;
+    prices.bound_lower = dual.lower;
+    prices.calls = dual.calls;
+    prices.rounds = dual.rounds;
+    let mut assignments = Vec::new();
+    let mut waiting = Vec::new();
+    for (job, choice) in nodes.choices.iter().enumerate() {
+        match choice {
+            Choice::Waiting => waiting.push(wait(instance, dual, &used, job)),
+            Choice::Single(_) | Choice::Pair(_) => {
+                assignments.extend(assign(instance, jobs, dual, nodes, job, *choice));
+            }
+        }
+    }
+    Placement {
+        schema: PLACEMENT_SCHEMA.to_owned(),
+        assignments,
+        waiting,
+        refused_pairs: instance.refusals(),
+        value,
+        bound: dual.bound.max(value),
+        gap: if dual.bound > 0.0 { ((dual.bound - value) / dual.bound).max(0.0) } else { 0.0 },
+        prices,
+        options: instance.options.clone(),
+        basis,
+    }
+}
+
+fn assign(
+    instance: &Instance<'_>,
+    jobs: &Jobs,
+    dual: &Dual,
+    nodes: &Nodes<'_>,
+    job: usize,
+    choice: Choice,
+) -> Option<Assignment> {
+    let family = &instance.families[job];
+    let weight = instance.weight_of(job);
+    let objective = instance.options.objective;
+    let places = nodes.seats[job].iter();
+    let seats = places.map(|seat| NodeGpus { node: seat.node as u32, gpus: seat.gpus.clone() }).collect();
+    let (shape, beside, price, slowdown) = match choice {
+        Choice::Waiting => return None,
+        Choice::Single(at) => {
+            let column = &instance.problem.singles[job][at];
+            let shape = family.shapes[column.shape].clone();
+            (shape, None, cost(&dual.prices[column.pool], &column.demand), 1.0)
+        }
+        Choice::Pair(at) => {
+            let pair = &instance.problem.pairs[at];
+            let other = pair.a + pair.b - job;
+            let shape = family.single_gpu(&instance.cluster.pool[pair.pool].id)?.clone();
+            let way = instance.pair_choice(job, other, pair.pool).ok()?.outcome;
+            let mut demand = shape.resources.amounts();
+            demand[0] = 0.5;
+            let beside = Beside {
+                job: jobs.job[other].id.clone(),
+                sharing: way.sharing,
+                slowdown: way.slowdown[0],
+                slowdown_upper: way.upper[0],
+                limit: instance.limit_of(job),
+            };
+            let slowdown = way.slowdown[0].max(1.0);
+            (shape, Some(beside), cost(&dual.prices[pair.pool], &demand), slowdown)
+        }
+    };
+    let value = objective.value(weight, shape.normalized_throughput / slowdown);
+    let step_seconds = shape.step_seconds * slowdown;
+    let why = match &beside {
+        None => format!(
+            "{} GPU{} alone, worth {value:.3} at a price of {price:.3}",
+            shape.gpus,
+            if shape.gpus == 1 { "" } else { "s" }
+        ),
+        Some(beside) => format!(
+            "beside {} by {}, {:.2}x slower (at most {:.2}x, limit {:.2}x), worth {value:.3} at a price of {price:.3}",
+            beside.job, beside.sharing, beside.slowdown, beside.slowdown_upper, beside.limit
+        ),
+    };
+    Some(Assignment {
+        job: jobs.job[job].id.clone(),
+        pool: shape.pool.clone(),
+        nodes: seats,
+        beside,
+        step_seconds,
+        remaining_seconds: jobs.job[job].work_steps.map(|steps| steps * step_seconds),
+        value,
+        price,
+        why,
+        shape,
+    })
+}
+
+/// The single shape that is nearest to being worth its price.
+pub(crate) fn entry(instance: &Instance<'_>, prices: &PriceTable, job: usize) -> Option<Entry> {
+    let columns = instance.problem.singles[job].iter();
+    let entries = columns.map(|column| {
+        let price = cost(&prices[column.pool], &column.demand);
+        let slot_price = prices[column.pool][0];
+        let others = price - slot_price * column.demand[0];
+        Entry {
+            pool: instance.cluster.pool[column.pool].id.clone(),
+            gpus: column.demand[0] as u32,
+            value: column.value,
+            price,
+            slot_price,
+            entry_slot_price: ((column.value - others) / column.demand[0]).max(0.0),
+        }
+    });
+    entries.max_by(|a, b| {
+        (a.value - a.price)
+            .total_cmp(&(b.value - b.price))
+            .then(b.gpus.cmp(&a.gpus))
+            .then(b.pool.cmp(&a.pool))
+    })
+}
+
+fn wait(instance: &Instance<'_>, dual: &Dual, used: &[[f64; RESOURCES]], job: usize) -> Waiting {
+    let id = instance.families[job].job.clone();
+    let Some(entry) = entry(instance, &dual.prices, job) else {
+        let family = &instance.families[job];
+        let reasons = family.dropped.iter().map(|dropped| match dropped.gpus {
+            Some(gpus) => format!("{} with {gpus} GPUs: {}", dropped.pool, dropped.reason),
+            None => format!("{}: {}", dropped.pool, dropped.reason),
+        });
+        let detail = reasons.collect::<Vec<_>>().join("; ");
+        let detail = if detail.is_empty() { "the cluster has no GPU".to_owned() } else { detail };
+        return Waiting { job: id, reason: WaitReason::NoShape, detail, entry: None };
+    };
+    let tolerance = 1e-3 * entry.value.abs();
+    let free = instance
+        .cluster
+        .pool
+        .iter()
+        .position(|pool| pool.id == entry.pool)
+        .map_or(0.0, |pool| instance.problem.capacity[pool][0] - used[pool][0]);
+    let (reason, detail) = if entry.value <= 0.0 {
+        (WaitReason::PricedOut, "its weight is 0".to_owned())
+    } else if entry.value - entry.price < -tolerance {
+        let text = format!(
+            "its best shape, {} GPUs of {}, is worth {:.3} and costs {:.3}; it enters when a GPU costs {:.3} instead of {:.3}",
+            entry.gpus, entry.pool, entry.value, entry.price, entry.entry_slot_price, entry.slot_price
+        );
+        (WaitReason::PricedOut, text)
+    } else if free >= f64::from(entry.gpus) {
+        let text =
+            format!("{free:.0} GPUs of {} are free, but not as its shape needs them on nodes", entry.pool);
+        (WaitReason::Fragmented, text)
+    } else {
+        let text = format!(
+            "worth {:.3} at a price of {:.3}, no more than the jobs that fill {}",
+            entry.value, entry.price, entry.pool
+        );
+        (WaitReason::Tie, text)
+    };
+    Waiting { job: id, reason, detail, entry: Some(entry) }
+}

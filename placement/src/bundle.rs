@@ -1,0 +1,253 @@
+//! Prices by a scaled level bundle on the Lagrangian dual.
+//!
+//! D(λ) = λ·C + Σ_j π_j(λ) is convex and piecewise linear; every answer of the oracle gives a plane below it. The next
+//! prices are the projection of the best ones onto the set where all planes are under a level between the best dual
+//! value and the optimum of the planes (Lemaréchal, Nemirovskii & Nesterov 1995). Everything is scaled: prices by what
+//! the pool would cost in total over the value at the start, since unscaled bundles fail on large instances.
+
+use crate::matching::{Edge, match_edges};
+use crate::problem::{Choice, PriceTable, Problem};
+use crate::resources::{Amounts, RESOURCES};
+use crate::simplex;
+
+/// The answer of the oracle at some prices.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answer {
+    /// What each job gains at least: with the cost of capacity a bound on every placement.
+    pub(crate) surplus: Vec<f64>,
+    /// Value and use of the chosen, perhaps fractional, columns.
+    pub(crate) value: f64,
+    pub(crate) used: Vec<Amounts>,
+    /// The chosen columns, made integral.
+    pub(crate) choices: Vec<Choice>,
+}
+
+/// Best columns at the prices: a single shape per job, then an assignment on what pairs gain over that.
+pub(crate) fn oracle(problem: &Problem, prices: &PriceTable) -> Answer {
+    let jobs = problem.jobs();
+    let mut surplus = vec![0.0; jobs];
+    let mut choices = vec![Choice::Waiting; jobs];
+    for (job, columns) in problem.singles.iter().enumerate() {
+        for (at, column) in columns.iter().enumerate() {
+            let reduced = column.reduced(prices);
+            if reduced > surplus[job] {
+                surplus[job] = reduced;
+                choices[job] = Choice::Single(at);
+            }
+        }
+    }
+    let mut edges = Vec::new();
+    for (pair, column) in problem.pairs.iter().enumerate() {
+        let gain = column.reduced(prices) - surplus[column.a] - surplus[column.b];
+        if gain > 0.0 {
+            edges.push(Edge { a: column.a, b: column.b, gain, pair });
+        }
+    }
+    let matching = match_edges(jobs, &edges);
+    let mut alone = vec![1.0_f64; jobs];
+    let mut value = 0.0;
+    let mut used = vec![[0.0; RESOURCES]; problem.capacity.len()];
+    let mut take = |pool: usize, demand: &Amounts, worth: f64, part: f64| {
+        value += worth * part;
+        for (sum, amount) in used[pool].iter_mut().zip(demand) {
+            *sum += amount * part;
+        }
+    };
+    for (edge, part) in &matching.chosen {
+        let column = &problem.pairs[edges[*edge].pair];
+        take(column.pool, &column.demand, column.value, *part);
+        alone[column.a] -= part;
+        alone[column.b] -= part;
+    }
+    for (job, choice) in choices.iter().enumerate() {
+        if let Choice::Single(at) = choice
+            && alone[job] > 0.0
+        {
+            let column = &problem.singles[job][*at];
+            take(column.pool, &column.demand, column.value, alone[job]);
+        }
+    }
+    // Integral: edges chosen from both sides first, then the rest by gain.
+    let mut weight = vec![0.0_f64; edges.len()];
+    for (edge, part) in &matching.chosen {
+        weight[*edge] += part;
+    }
+    let mut order: Vec<usize> = (0..edges.len()).filter(|edge| weight[*edge] > 0.0).collect();
+    order.sort_by(|a, b| {
+        weight[*b].total_cmp(&weight[*a]).then(edges[*b].gain.total_cmp(&edges[*a].gain)).then(a.cmp(b))
+    });
+    for edge in order {
+        let edge = &edges[edge];
+        let free = |job: usize| !matches!(choices[job], Choice::Pair(_));
+        if free(edge.a) && free(edge.b) {
+            choices[edge.a] = Choice::Pair(edge.pair);
+            choices[edge.b] = Choice::Pair(edge.pair);
+        }
+    }
+    for (sum, price) in surplus.iter_mut().zip(&matching.price) {
+        *sum += price;
+    }
+    Answer { surplus, value, used, choices }
+}
+
+/// Planes under the dual; they stay valid as long as jobs, capacities and existing columns stay.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Planes {
+    values: Vec<f64>,
+    uses: Vec<Vec<f64>>,
+}
+
+/// The best prices found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Solved {
+    pub(crate) prices: PriceTable,
+    pub(crate) answer: Answer,
+    /// The dual value over the columns that the problem holds.
+    pub(crate) upper: f64,
+    /// The optimum of the planes: the dual cannot be below it.
+    pub(crate) lower: f64,
+    pub(crate) calls: u32,
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    pub(crate) tolerance: f64,
+    pub(crate) calls: u32,
+}
+
+struct Scale<'a> {
+    problem: &'a Problem,
+    scarce: Vec<(usize, usize)>,
+    value: f64,
+}
+
+impl Scale<'_> {
+    fn prices(&self, scaled: &[f64]) -> PriceTable {
+        let mut prices = vec![[0.0; RESOURCES]; self.problem.capacity.len()];
+        for ((pool, resource), scaled) in self.scarce.iter().zip(scaled) {
+            let capacity = self.problem.capacity[*pool][*resource];
+            // Nothing can be had of an empty resource, so every column that needs it is priced out.
+            prices[*pool][*resource] = if capacity > 0.0 { scaled * self.value / capacity } else { 0.0 };
+        }
+        prices
+    }
+
+    fn scaled(&self, prices: &PriceTable) -> Vec<f64> {
+        let of = |(pool, resource): &(usize, usize)| {
+            let price = prices.get(*pool).map_or(0.0, |prices| prices[*resource]);
+            price * self.problem.capacity[*pool][*resource] / self.value
+        };
+        self.scarce.iter().map(of).collect()
+    }
+}
+
+/// Minimises the dual from the given prices, or from nothing.
+pub(crate) fn minimise(
+    problem: &Problem,
+    warm: Option<&PriceTable>,
+    planes: &mut Planes,
+    stop: Stop,
+) -> Solved {
+    let free = vec![[0.0; RESOURCES]; problem.capacity.len()];
+    let at_zero = oracle(problem, &free);
+    let total = at_zero.surplus.iter().sum::<f64>().max(0.0);
+    let value = total.max(f64::MIN_POSITIVE);
+    let mut scale = Scale { problem, scarce: problem.scarce(), value };
+    scale.scarce.retain(|(pool, resource)| problem.capacity[*pool][*resource] > 0.0);
+    let resources = scale.scarce.len();
+    let mut solved = Solved { prices: free, upper: total, lower: 0.0, calls: 1, answer: Answer::default() };
+    if planes.uses.first().is_some_and(|uses| uses.len() != resources) {
+        *planes = Planes::default();
+    }
+    let add = |planes: &mut Planes, answer: &Answer| {
+        planes.values.push(answer.value);
+        planes.uses.push(
+            scale
+                .scarce
+                .iter()
+                .map(|(pool, at)| answer.used[*pool][*at] / problem.capacity[*pool][*at])
+                .collect(),
+        );
+    };
+    add(planes, &at_zero);
+    let over: Vec<f64> = planes.uses.last().cloned().unwrap_or_default();
+    solved.answer = at_zero;
+    if resources == 0 || total <= 0.0 {
+        solved.lower = solved.answer.value;
+        return solved;
+    }
+    let mut next = if let Some(prices) = warm {
+        scale.scaled(prices)
+    } else {
+        // A half of the value spread over what would be short: prices near which the first real choices differ.
+        let short = over.iter().filter(|used| **used > 1.0).count().max(1) as f64;
+        over.iter().map(|used| if *used > 1.0 { 0.5 / short } else { 0.0 }).collect()
+    };
+    let mut best = vec![0.0; resources];
+    while solved.calls < stop.calls {
+        let prices = scale.prices(&next);
+        let answer = oracle(problem, &prices);
+        solved.calls += 1;
+        let upper = next.iter().sum::<f64>() * value + answer.surplus.iter().sum::<f64>();
+        add(planes, &answer);
+        if upper < solved.upper {
+            solved.upper = upper;
+            solved.prices = prices;
+            solved.answer = answer;
+            best.clone_from(&next);
+        }
+        let scaled: Vec<f64> = planes.values.iter().map(|plane| plane / value).collect();
+        let master = simplex::solve(&scaled, &planes.uses, resources);
+        solved.lower = solved.lower.max(master.value * value);
+        if solved.upper - solved.lower <= stop.tolerance * solved.upper {
+            break;
+        }
+        let (low, high) = (master.value, solved.upper / value);
+        let level = low + 0.3 * (high - low);
+        next = project(&best, &scaled, &planes.uses, level);
+        let moved: f64 = next.iter().zip(&best).map(|(a, b)| (a - b).abs()).sum();
+        if moved < 1e-12 {
+            next =
+                best.iter().zip(&master.prices).map(|(best, price)| f64::midpoint(*best, *price)).collect();
+        }
+    }
+    solved
+}
+
+/// The point nearest to `center` with every plane under `level` and no negative price, by Hildreth's method.
+///
+/// It need not be exact: the bound is computed at whatever point comes out.
+fn project(center: &[f64], values: &[f64], uses: &[Vec<f64>], level: f64) -> Vec<f64> {
+    let slopes: Vec<Vec<f64>> =
+        uses.iter().map(|uses| uses.iter().map(|used| 1.0 - used).collect()).collect();
+    let squares: Vec<f64> = slopes.iter().map(|slope| slope.iter().map(|part| part * part).sum()).collect();
+    let mut point = center.to_vec();
+    let mut of_planes = vec![0.0_f64; values.len()];
+    let mut of_signs = vec![0.0_f64; center.len()];
+    for _ in 0..300 {
+        let mut moved = 0.0_f64;
+        for (plane, slope) in slopes.iter().enumerate() {
+            if squares[plane] <= 0.0 {
+                continue;
+            }
+            let height: f64 =
+                values[plane] + slope.iter().zip(&point).map(|(part, at)| part * at).sum::<f64>();
+            let step = of_planes[plane].min((level - height) / squares[plane]);
+            if step != 0.0 {
+                of_planes[plane] -= step;
+                point.iter_mut().zip(slope).for_each(|(at, part)| *at += step * part);
+                moved = moved.max(step.abs());
+            }
+        }
+        for (at, multiplier) in point.iter_mut().zip(&mut of_signs) {
+            let step = multiplier.min(*at);
+            *multiplier -= step;
+            *at -= step;
+        }
+        if moved < 1e-10 {
+            break;
+        }
+    }
+    point.iter().map(|at| at.max(0.0)).collect()
+}

@@ -1,0 +1,102 @@
+//! What can go wrong, and where.
+
+use elastico_core::Hint;
+use std::path::PathBuf;
+
+/// Why an input was refused.
+///
+/// An instance that cannot be served is no error: its placement says which jobs wait and why.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The ending says no known format.
+    #[error("{} is neither .toml, .json nor .csv", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The text does not follow the format, or holds an unknown field.
+    #[error("{}:{line}:{column}: {message}", file.display())]
+    Syntax {
+        /// The file.
+        file: PathBuf,
+        /// Line from 1.
+        line: usize,
+        /// Column from 1.
+        column: usize,
+        /// What is wrong, in one line.
+        message: String,
+        /// The nearest known field.
+        suggestion: Option<String>,
+    },
+    /// A value that cannot be meant.
+    #[error("{}{}: {item}: {field} is {value}, {rule}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+    Value {
+        /// The file.
+        file: PathBuf,
+        /// Line from 1, where it could be found.
+        line: Option<usize>,
+        /// Which entry, for example ``job `a` ``.
+        item: Box<str>,
+        /// The field of the entry.
+        field: &'static str,
+        /// The value as given.
+        value: Box<str>,
+        /// The rule it breaks.
+        rule: Box<str>,
+        /// A nearer name or another remedy.
+        suggestion: Option<Box<str>>,
+    },
+    /// A question about a job that is not there.
+    #[error("there is no {what} `{name}`")]
+    Unknown {
+        /// Job, pool or workload.
+        what: &'static str,
+        /// The name as given.
+        name: String,
+        /// The nearest name.
+        suggestion: Option<String>,
+    },
+    /// An option that cannot be meant.
+    #[error("option {field} is {value}, {rule}")]
+    Option {
+        /// The option.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
+    /// The predictor failed.
+    #[error("the predictor failed on {rows} rows")]
+    Predictor {
+        /// Rows of the batch.
+        rows: usize,
+        /// What the predictor said.
+        source: Box<elastico_models::Error>,
+    },
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Syntax { suggestion: Some(near), .. } | Self::Unknown { suggestion: Some(near), .. } => {
+                Some(format!("did you mean `{near}`?"))
+            }
+            Self::Value { suggestion, .. } => suggestion.as_deref().map(str::to_owned),
+            Self::Format { .. } => {
+                Some("name the file cluster.toml, jobs.toml, jobs.json or jobs.csv".to_owned())
+            }
+            Self::Predictor { source, .. } => source.hint(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Why a job is where it is.
+
+use crate::Error;
+use crate::allocate::{Allocator, entry};
+use crate::instance::Instance;
+use crate::jobs::Jobs;
+use crate::pairing::PairTable;
+use crate::placement::{Assignment, Entry, Placement, Waiting};
+use crate::resources::{RESOURCES, Resource, cost};
+use crate::shapes::{Dropped, Origin};
+use elastico_core::{JobId, PoolId, SharingMode};
+use elastico_models::Profiles;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The schema id of an explanation.
+pub const EXPLANATION_SCHEMA: &str = "elastico.explanation/1";
+
+/// One shape at the prices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PricedShape {
+    /// The pool.
+    pub pool: PoolId,
+    /// GPUs.
+    pub gpus: u32,
+    /// What it is worth.
+    pub value: f64,
+    /// What its resources cost.
+    pub price: f64,
+    /// Value less price: the shape with the most is the one the job wants.
+    pub surplus: f64,
+    /// Where its performance comes from.
+    pub origin: Origin,
+    /// What each resource adds to the price; resources without a price are absent.
+    pub parts: BTreeMap<Resource, f64>,
+}
+
+/// One co-runner at the prices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PricedPartner {
+    /// The co-runner.
+    pub job: JobId,
+    /// The pool.
+    pub pool: PoolId,
+    /// The best sharing mode, seen from the job.
+    pub sharing: SharingMode,
+    /// Predicted slowdowns of the job and the co-runner.
+    pub slowdown: [f64; 2],
+    /// Upper bounds of both.
+    pub upper: [f64; 2],
+    /// Worth of the pair less the worth of the better of both alone on that GPU.
+    pub gain: f64,
+}
+
+/// Why a job is where it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// `elastico.explanation/1`.
+    pub schema: String,
+    /// The job.
+    pub job: JobId,
+    /// Where it runs.
+    pub assignment: Option<Assignment>,
+    /// Why it waits.
+    pub waiting: Option<Waiting>,
+    /// Its shapes, the largest surplus first.
+    pub shapes: Vec<PricedShape>,
+    /// Shapes that cannot be.
+    pub dropped: Vec<Dropped>,
+    /// The most expensive part of its best shape: what binds.
+    pub binding: Option<Resource>,
+    /// When its best shape enters.
+    pub entry: Option<Entry>,
+    /// Its best co-runners, at most five.
+    pub partners: Vec<PricedPartner>,
+    /// Jobs that it may not share with, by reason.
+    pub refused_partners: BTreeMap<String, u64>,
+    /// The bound behind the prices.
+    pub bound: f64,
+    /// The gap of the placement.
+    pub gap: f64,
+}
+
+impl Allocator {
+    /// Explains one job of a placement that this allocator made of these jobs.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] where there is no such job.
+    pub fn explain(
+        &self,
+        placement: &Placement,
+        jobs: &Jobs,
+        profiles: &Profiles,
+        table: Option<&PairTable>,
+        job: &str,
+    ) -> Result<Explanation, Error> {
+        let (at, found) = jobs.get(job)?;
+        let instance = Instance::new(self.cluster(), self.options(), jobs, profiles, table);
+        let prices = placement.prices.table(self.cluster());
+        let mut shapes: Vec<PricedShape> = instance.problem.singles[at]
+            .iter()
+            .map(|column| {
+                let shape = &instance.families[at].shapes[column.shape];
+                let price = cost(&prices[column.pool], &column.demand);
+                let parts = (0..RESOURCES).filter(|resource| prices[column.pool][*resource] > 0.0);
+                PricedShape {
+                    pool: shape.pool.clone(),
+                    gpus: shape.gpus,
+                    value: column.value,
+                    price,
+                    surplus: column.value - price,
+                    origin: shape.origin,
+                    parts: parts
+                        .map(|resource| {
+                            (Resource::ALL[resource], prices[column.pool][resource] * column.demand[resource])
+                        })
+                        .collect(),
+                }
+            })
+            .collect();
+        shapes.sort_by(|a, b| b.surplus.total_cmp(&a.surplus).then(a.gpus.cmp(&b.gpus)));
+        let largest = |shape: &PricedShape| {
+            shape.parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(resource, _)| *resource)
+        };
+        let (partners, refused_partners) = partners(&instance, jobs, at);
+        Ok(Explanation {
+            schema: EXPLANATION_SCHEMA.to_owned(),
+            job: found.id.clone(),
+            assignment: placement.assignment(job).cloned(),
+            waiting: placement.waiting.iter().find(|waiting| waiting.job == found.id).cloned(),
+            binding: shapes.first().and_then(largest),
+            shapes,
+            dropped: instance.families[at].dropped.clone(),
+            entry: entry(&instance, &prices, at),
+            partners,
+            refused_partners,
+            bound: placement.bound,
+            gap: placement.gap,
+        })
+    }
+}
+
+fn partners(instance: &Instance<'_>, jobs: &Jobs, job: usize) -> (Vec<PricedPartner>, BTreeMap<String, u64>) {
+    let mut found: Vec<(f64, usize, usize)> = Vec::new();
+    let mut refused = BTreeMap::new();
+    for other in (0..jobs.job.len()).filter(|other| *other != job) {
+        let mut best: Option<(f64, usize)> = None;
+        let mut reason = None;
+        for pool in 0..instance.cluster.pool.len() {
+            match instance.pair_value(job, other, pool) {
+                Ok(value) => {
+                    let alone = |job: usize| {
+                        let columns = instance.problem.singles[job].iter();
+                        let one = columns.filter(|column| column.pool == pool && column.demand[0] <= 1.0);
+                        one.map(|column| column.value).fold(0.0, f64::max)
+                    };
+                    let gain = value - alone(job).max(alone(other));
+                    if best.is_none_or(|best| gain > best.0) {
+                        best = Some((gain, pool));
+                    }
+                }
+                Err(refusal) => reason = reason.max(Some(refusal)),
+            }
+        }
+        match (best, reason) {
+            (Some((gain, pool)), _) => found.push((gain, other, pool)),
+            (None, Some(reason)) => *refused.entry(reason.as_str().to_owned()).or_insert(0) += 1,
+            (None, None) => {}
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let partners = found.into_iter().take(5).filter_map(|(gain, other, pool)| {
+        let way = instance.pair_choice(job, other, pool).ok()?.outcome;
+        Some(PricedPartner {
+            job: jobs.job[other].id.clone(),
+            pool: instance.cluster.pool[pool].id.clone(),
+            sharing: way.sharing,
+            slowdown: way.slowdown,
+            upper: way.upper,
+            gain,
+        })
+    });
+    (partners.collect(), refused)
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.assignment, &self.waiting) {
+            (Some(assignment), _) => {
+                writeln!(f, "{} runs on {}: {}", self.job, assignment.pool, assignment.why)?;
+            }
+            (None, Some(waiting)) => writeln!(f, "{} waits: {}", self.job, waiting.detail)?,
+            (None, None) => writeln!(f, "{} is not in the placement", self.job)?,
+        }
+        for shape in &self.shapes {
+            writeln!(
+                f,
+                "  {} x {}  value {:.3}  price {:.3}  surplus {:.3}",
+                shape.pool, shape.gpus, shape.value, shape.price, shape.surplus
+            )?;
+        }
+        for dropped in &self.dropped {
+            let gpus = dropped.gpus.map(|gpus| format!(" x {gpus}")).unwrap_or_default();
+            writeln!(f, "  {}{gpus}  impossible: {}", dropped.pool, dropped.reason)?;
+        }
+        if let Some(binding) = self.binding {
+            writeln!(f, "  what binds: {binding}")?;
+        }
+        for partner in &self.partners {
+            writeln!(
+                f,
+                "  beside {} on {} by {}: {:.2}x and {:.2}x, gain {:.3}",
+                partner.job,
+                partner.pool,
+                partner.sharing,
+                partner.slowdown[0],
+                partner.slowdown[1],
+                partner.gain
+            )?;
+        }
+        writeln!(f, "  bound {:.3}, gap {:.2} %", self.bound, self.gap * 100.0)
+    }
+}

@@ -1,0 +1,427 @@
+//! From jobs, profiles and predictions to columns.
+
+use crate::cluster::Cluster;
+use crate::jobs::{Job, Jobs};
+use crate::options::Options;
+use crate::pairing::{Counts, PairOutcome, PairTable, find};
+use crate::problem::{Pair, PriceTable, Problem, Single};
+use crate::resources::{Amounts, RESOURCES};
+use crate::shapes::{ShapeFamily, memory};
+use elastico_core::WorkloadKind;
+use elastico_models::Profiles;
+use serde::{Deserialize, Serialize};
+
+/// Why two jobs may not share a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// One of them does not allow sharing.
+    SharingNotAllowed,
+    /// The options do not pair their kinds.
+    Kinds,
+    /// They belong to different tenants.
+    Tenants,
+    /// One has no shape with one GPU in the pool.
+    NoSingleGpuShape,
+    /// One is unknown to the predictor: no workload, or no profile on the chip.
+    Cold,
+    /// Device memory of one is unknown.
+    MemoryUnknown,
+    /// Device memory of both together exceeds the GPU's.
+    Memory,
+    /// Host resources of both together exceed a node's.
+    Host,
+    /// The prediction extrapolates.
+    OutOfDomain,
+    /// An upper bound exceeds the limit under every sharing mode.
+    Limit,
+}
+
+impl Refusal {
+    /// The name in files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SharingNotAllowed => "sharing_not_allowed",
+            Self::Kinds => "kinds",
+            Self::Tenants => "tenants",
+            Self::NoSingleGpuShape => "no_single_gpu_shape",
+            Self::Cold => "cold",
+            Self::MemoryUnknown => "memory_unknown",
+            Self::Memory => "memory",
+            Self::Host => "host",
+            Self::OutOfDomain => "out_of_domain",
+            Self::Limit => "limit",
+        }
+    }
+}
+
+/// A way for two jobs to share a GPU of a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct PairChoice {
+    pub(crate) outcome: PairOutcome,
+    pub(crate) value: f64,
+}
+
+/// Two jobs, a pool, and what they are worth together on one GPU of it.
+pub(crate) type PairOffer = (usize, usize, usize, f64);
+
+struct PairFacts {
+    class: Option<usize>,
+    kind: WorkloadKind,
+    tenant: Option<usize>,
+    allow: bool,
+    weight: f64,
+    limit: f64,
+    /// Per pool: normalised throughput with one GPU, what that takes, and the memory if it is known.
+    alone: Vec<Option<(f64, Amounts, Option<f64>)>>,
+}
+
+/// Jobs on a cluster, turned into columns; pairs are found on demand.
+pub(crate) struct Instance<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) options: &'a Options,
+    pub(crate) families: Vec<ShapeFamily>,
+    pub(crate) problem: Problem,
+    table: Option<&'a PairTable>,
+    facts: Vec<PairFacts>,
+    devices: Vec<Option<usize>>,
+    /// Per pool: device memory of a GPU and what a full node has.
+    nodes: Vec<(f64, Amounts)>,
+    /// Per device, then pair of classes (full square): outcomes within domain and limit, none dominated.
+    admissible: Vec<Vec<Vec<Admissible>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Admissible {
+    slowdown: [f64; 2],
+    upper: [f64; 2],
+}
+
+impl<'a> Instance<'a> {
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        options: &'a Options,
+        jobs: &Jobs,
+        profiles: &Profiles,
+        table: Option<&'a PairTable>,
+    ) -> Self {
+        let families: Vec<ShapeFamily> =
+            jobs.job.iter().map(|job| ShapeFamily::of(job, cluster, profiles, options.scaling)).collect();
+        let pool_of = |id: &elastico_core::PoolId| cluster.pool.iter().position(|pool| pool.id == *id);
+        let singles = families.iter().zip(&jobs.job).map(|(family, job)| {
+            let whole = family.shapes.iter().enumerate().filter(|(_, shape)| shape.is_whole());
+            whole
+                .filter_map(|(at, shape)| {
+                    Some(Single {
+                        pool: pool_of(&shape.pool)?,
+                        demand: shape.resources.amounts(),
+                        value: options.objective.value(job.weight, shape.normalized_throughput),
+                        shape: at,
+                    })
+                })
+                .collect()
+        });
+        let problem = Problem {
+            capacity: cluster.pool.iter().map(crate::cluster::Pool::amounts).collect(),
+            singles: singles.collect(),
+            pairs: Vec::new(),
+        };
+        let mut tenants: Vec<&str> = jobs.job.iter().filter_map(|job| job.tenant.as_deref()).collect();
+        tenants.sort_unstable();
+        tenants.dedup();
+        let facts = families.iter().zip(&jobs.job);
+        let facts =
+            facts.map(|(family, job)| facts_of(cluster, options, profiles, table, &tenants, family, job));
+        let devices: Vec<Option<usize>> =
+            cluster.pool.iter().map(|pool| table.and_then(|table| table.device(&pool.device))).collect();
+        let mut instance = Self {
+            facts: facts.collect(),
+            nodes: cluster
+                .pool
+                .iter()
+                .map(|pool| {
+                    (pool.memory_of_gpu(), pool.amounts_of_node(pool.gpus_per_node.min(pool.gpu_count())))
+                })
+                .collect(),
+            cluster,
+            options,
+            families,
+            problem,
+            table,
+            devices,
+            admissible: Vec::new(),
+        };
+        instance.admissible = instance.admit();
+        instance
+    }
+
+    fn admit(&self) -> Vec<Vec<Vec<Admissible>>> {
+        let Some(table) = self.table else { return Vec::new() };
+        let classes = table.classes();
+        let last = self.devices.iter().flatten().max().map_or(0, |device| device + 1);
+        let mut used = vec![false; classes];
+        for fact in &self.facts {
+            if let Some(class) = fact.class.filter(|_| fact.allow) {
+                used[class] = true;
+            }
+        }
+        (0..last)
+            .map(|device| {
+                let mut square = vec![Vec::new(); classes * classes];
+                for a in (0..classes).filter(|class| used[*class]) {
+                    for b in (a..classes).filter(|class| used[*class]) {
+                        let mut kept: Vec<Admissible> = Vec::new();
+                        for outcome in table.outcomes(device, a, b) {
+                            let safe = outcome.upper.iter().all(|upper| *upper <= self.options.limit);
+                            if outcome.in_domain && safe {
+                                kept.push(Admissible {
+                                    slowdown: outcome.slowdown.map(|ratio| ratio.max(1.0)),
+                                    upper: outcome.upper,
+                                });
+                            }
+                        }
+                        square[b * classes + a] = kept
+                            .iter()
+                            .map(|kept| Admissible {
+                                slowdown: [kept.slowdown[1], kept.slowdown[0]],
+                                upper: [kept.upper[1], kept.upper[0]],
+                            })
+                            .collect();
+                        square[a * classes + b] = kept;
+                    }
+                }
+                square
+            })
+            .collect()
+    }
+
+    /// Value of the best way of sharing that every rule permits.
+    pub(crate) fn pair_value(&self, a: usize, b: usize, pool: usize) -> Result<f64, Refusal> {
+        let (fact_a, fact_b) = (&self.facts[a], &self.facts[b]);
+        if !(fact_a.allow && fact_b.allow) {
+            return Err(Refusal::SharingNotAllowed);
+        }
+        if !self.options.pairs.allow(fact_a.kind, fact_b.kind) {
+            return Err(Refusal::Kinds);
+        }
+        if fact_a.tenant != fact_b.tenant && !self.options.share_across_tenants {
+            return Err(Refusal::Tenants);
+        }
+        let (Some(alone_a), Some(alone_b)) = (&fact_a.alone[pool], &fact_b.alone[pool]) else {
+            return Err(Refusal::NoSingleGpuShape);
+        };
+        let (Some(table), Some(device), Some(class_a), Some(class_b)) =
+            (self.table, self.devices[pool], fact_a.class, fact_b.class)
+        else {
+            return Err(Refusal::Cold);
+        };
+        let (Some(memory_a), Some(memory_b)) = (alone_a.2, alone_b.2) else {
+            return Err(Refusal::MemoryUnknown);
+        };
+        let (gpu_memory, node) = &self.nodes[pool];
+        if memory_a + memory_b > *gpu_memory {
+            return Err(Refusal::Memory);
+        }
+        if (2..RESOURCES).any(|at| alone_a.1[at] + alone_b.1[at] > node[at]) {
+            return Err(Refusal::Host);
+        }
+        let worth = |slowdown: &[f64; 2]| {
+            self.options.objective.value(fact_a.weight, alone_a.0 / slowdown[0])
+                + self.options.objective.value(fact_b.weight, alone_b.0 / slowdown[1])
+        };
+        self.admissible[device][class_a * table.classes() + class_b]
+            .iter()
+            .filter(|way| way.upper[0] <= fact_a.limit && way.upper[1] <= fact_b.limit)
+            .map(|way| worth(&way.slowdown))
+            .max_by(f64::total_cmp)
+            .ok_or_else(|| {
+                let mut all = table.outcomes(device, class_a, class_b).peekable();
+                if all.peek().is_none() {
+                    Refusal::Cold
+                } else if all.any(|outcome| outcome.in_domain) {
+                    Refusal::Limit
+                } else {
+                    Refusal::OutOfDomain
+                }
+            })
+    }
+
+    /// The way of sharing behind [`Self::pair_value`].
+    pub(crate) fn pair_choice(&self, a: usize, b: usize, pool: usize) -> Result<PairChoice, Refusal> {
+        self.pair_value(a, b, pool)?;
+        let (fact_a, fact_b) = (&self.facts[a], &self.facts[b]);
+        let known = self.table.zip(self.devices[pool]).zip(fact_a.class.zip(fact_b.class));
+        let speeds = fact_a.alone[pool].as_ref().zip(fact_b.alone[pool].as_ref());
+        let (Some(((table, device), (class_a, class_b))), Some((alone_a, alone_b))) = (known, speeds) else {
+            return Err(Refusal::Cold);
+        };
+        let safe = |outcome: &PairOutcome| {
+            outcome.in_domain
+                && outcome.upper[0] <= fact_a.limit.min(self.options.limit)
+                && outcome.upper[1] <= fact_b.limit.min(self.options.limit)
+        };
+        let mut best: Option<PairChoice> = None;
+        for outcome in table.outcomes(device, class_a, class_b).filter(safe) {
+            let value = self.options.objective.value(fact_a.weight, alone_a.0 / outcome.slowdown[0].max(1.0))
+                + self.options.objective.value(fact_b.weight, alone_b.0 / outcome.slowdown[1].max(1.0));
+            if best.as_ref().is_none_or(|best| value > best.value) {
+                best = Some(PairChoice { outcome, value });
+            }
+        }
+        best.ok_or(Refusal::Limit)
+    }
+
+    pub(crate) fn pair_demand(&self, a: usize, b: usize, pool: usize) -> Amounts {
+        let mut demand = [0.0; RESOURCES];
+        for job in [a, b] {
+            if let Some((_, amounts, _)) = &self.facts[job].alone[pool] {
+                for (sum, amount) in demand.iter_mut().zip(amounts) {
+                    *sum += amount;
+                }
+            }
+        }
+        demand[0] = 1.0;
+        demand
+    }
+
+    /// The stricter of the option's and the job's limit.
+    pub(crate) fn limit_of(&self, job: usize) -> f64 {
+        self.facts[job].limit.min(self.options.limit)
+    }
+
+    pub(crate) fn weight_of(&self, job: usize) -> f64 {
+        self.facts[job].weight
+    }
+
+    /// Jobs that could share at all, so that scans of pairs leave the others out.
+    pub(crate) fn sharers(&self) -> Vec<usize> {
+        let can =
+            |fact: &PairFacts| fact.allow && fact.class.is_some() && fact.alone.iter().any(Option::is_some);
+        (0..self.facts.len()).filter(|job| self.table.is_some() && can(&self.facts[*job])).collect()
+    }
+
+    /// Calls back for every pair of sharers and pool that the rules permit: (a, b, pool, value).
+    pub(crate) fn each_pair(&self, mut visit: impl FnMut(usize, usize, usize, f64)) {
+        let sharers = self.sharers();
+        for (at, &a) in sharers.iter().enumerate() {
+            for &b in &sharers[at + 1..] {
+                for pool in 0..self.nodes.len() {
+                    if self.devices[pool].is_some()
+                        && let Ok(value) = self.pair_value(a, b, pool)
+                    {
+                        visit(a, b, pool, value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How many pairs of jobs each reason refuses; a pair that one pool permits is not refused.
+    pub(crate) fn refusals(&self) -> Counts {
+        let mut counts = Counts::new();
+        let jobs = self.facts.len();
+        if self.table.is_none() || self.nodes.is_empty() {
+            return counts;
+        }
+        for a in 0..jobs {
+            for b in a + 1..jobs {
+                let nearest = (0..self.nodes.len())
+                    .map(|pool| self.pair_value(a, b, pool).err())
+                    .max_by_key(|refusal| refusal.map_or(u8::MAX, |refusal| refusal as u8));
+                if let Some(Some(refusal)) = nearest {
+                    *counts.entry(refusal.as_str().to_owned()).or_insert(0) += 1;
+                }
+            }
+        }
+        counts
+    }
+
+    pub(crate) fn pair(&self, a: usize, b: usize, pool: usize, value: f64) -> Pair {
+        Pair { a, b, pool, demand: self.pair_demand(a, b, pool), value }
+    }
+
+    /// The largest violation of `surplus[a] + surplus[b] >= reduced value` per job, and the worst pairs of each.
+    pub(crate) fn violations(
+        &self,
+        prices: &PriceTable,
+        surplus: &[f64],
+        keep: usize,
+        least: f64,
+    ) -> (Vec<f64>, Vec<PairOffer>) {
+        let mut worst = vec![0.0_f64; self.facts.len()];
+        let mut lists: Vec<Vec<(f64, usize, usize, f64)>> = vec![Vec::new(); self.facts.len()];
+        let fixed = self.pair_costs(prices);
+        self.each_pair(|a, b, pool, value| {
+            let price = prices[pool][0] + fixed[pool][a] + fixed[pool][b];
+            let over = value - price - surplus[a] - surplus[b];
+            if over > 0.0 {
+                worst[a] = worst[a].max(over);
+                worst[b] = worst[b].max(over);
+            }
+            if over > least {
+                push_top(&mut lists[a], keep, (over, b, pool, value));
+                push_top(&mut lists[b], keep, (over, a, pool, value));
+            }
+        });
+        let mut found: Vec<PairOffer> = Vec::new();
+        for (a, list) in lists.into_iter().enumerate() {
+            found.extend(list.into_iter().map(|(_, b, pool, value)| (a.min(b), a.max(b), pool, value)));
+        }
+        found.sort_by_key(|pair| (pair.0, pair.1, pair.2));
+        found.dedup_by_key(|pair| (pair.0, pair.1, pair.2));
+        (worst, found)
+    }
+
+    /// Per pool and job: what the host resources of its half of a pair cost.
+    pub(crate) fn pair_costs(&self, prices: &PriceTable) -> Vec<Vec<f64>> {
+        let of = |pool: usize, fact: &PairFacts| {
+            let amounts = fact.alone[pool].as_ref().map_or([0.0; RESOURCES], |alone| alone.1);
+            (1..RESOURCES).filter(|at| prices[pool][*at] > 0.0).map(|at| prices[pool][at] * amounts[at]).sum()
+        };
+        (0..self.nodes.len()).map(|pool| self.facts.iter().map(|fact| of(pool, fact)).collect()).collect()
+    }
+}
+
+/// Keeps the `keep` largest entries, unsorted; ties keep the first seen.
+pub(crate) fn push_top<T>(
+    list: &mut Vec<(f64, usize, usize, T)>,
+    keep: usize,
+    entry: (f64, usize, usize, T),
+) {
+    if list.len() < keep {
+        list.push(entry);
+        return;
+    }
+    let least =
+        list.iter().enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0)).map(|(at, least)| (at, least.0));
+    if let Some((at, value)) = least
+        && entry.0 > value
+    {
+        list[at] = entry;
+    }
+}
+
+fn facts_of(
+    cluster: &Cluster,
+    options: &Options,
+    profiles: &Profiles,
+    table: Option<&PairTable>,
+    tenants: &[&str],
+    family: &ShapeFamily,
+    job: &Job,
+) -> PairFacts {
+    let alone = cluster.pool.iter().map(|pool| {
+        let shape = family.single_gpu(&pool.id).filter(|_| job.gpus_min == 1)?;
+        let profile = job.workload.as_ref().and_then(|workload| find(profiles, workload, &pool.device));
+        Some((shape.normalized_throughput, shape.resources.amounts(), memory(job, profile)))
+    });
+    PairFacts {
+        class: job.workload.as_ref().zip(table).and_then(|(workload, table)| table.class(workload)),
+        kind: family.kind,
+        tenant: job.tenant.as_deref().and_then(|tenant| tenants.binary_search(&tenant).ok()),
+        allow: job.allow_sharing && !options.sharing.is_empty(),
+        weight: job.weight,
+        limit: job.slo_slowdown.unwrap_or(f64::INFINITY),
+        alone: alone.collect(),
+    }
+}

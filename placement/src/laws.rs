@@ -1,0 +1,190 @@
+//! What holds for every instance, and how far tiny ones are from the true optimum.
+
+use crate::instance::Instance;
+use crate::placement::check;
+use crate::resources::{Amounts, RESOURCES};
+use crate::whatif::WhatIf;
+use crate::{Allocator, Cluster, Job, Jobs, MeasuredShape, Objective, Options, PairOutcome, PairTable};
+use elastico_core::Seed;
+use elastico_models::Profiles;
+use proptest::prelude::*;
+
+#[path = "../benches/generator.rs"]
+mod generator;
+use generator::{Generated, Size, generate};
+
+/// The best integral solution by trying all of them.
+fn optimum(instance: &Instance<'_>) -> f64 {
+    fn go(instance: &Instance<'_>, job: usize, taken: &mut Vec<bool>, left: &mut Vec<Amounts>) -> f64 {
+        let jobs = instance.problem.jobs();
+        if job == jobs {
+            return 0.0;
+        }
+        if taken[job] {
+            return go(instance, job + 1, taken, left);
+        }
+        let mut best = go(instance, job + 1, taken, left);
+        let fits = |left: &Amounts, demand: &Amounts| (0..RESOURCES).all(|at| demand[at] <= left[at] + 1e-6);
+        let apply = |left: &mut Amounts, demand: &Amounts, sign: f64| {
+            left.iter_mut().zip(demand).for_each(|(left, amount)| *left += sign * amount);
+        };
+        for column in &instance.problem.singles[job] {
+            if fits(&left[column.pool], &column.demand) {
+                apply(&mut left[column.pool], &column.demand, -1.0);
+                best = best.max(column.value + go(instance, job + 1, taken, left));
+                apply(&mut left[column.pool], &column.demand, 1.0);
+            }
+        }
+        for other in job + 1..jobs {
+            for pool in 0..left.len() {
+                if taken[other] {
+                    continue;
+                }
+                let Ok(value) = instance.pair_value(job, other, pool) else { continue };
+                let demand = instance.pair_demand(job, other, pool);
+                if fits(&left[pool], &demand) {
+                    taken[other] = true;
+                    apply(&mut left[pool], &demand, -1.0);
+                    best = best.max(value + go(instance, job + 1, taken, left));
+                    apply(&mut left[pool], &demand, 1.0);
+                    taken[other] = false;
+                }
+            }
+        }
+        best
+    }
+    go(instance, 0, &mut vec![false; instance.problem.jobs()], &mut instance.problem.capacity.clone())
+}
+
+fn solve(made: &Generated, options: &Options) -> crate::Placement {
+    let allocator = Allocator::new(made.cluster.clone(), options.clone());
+    allocator.solve_with(&made.jobs, &Profiles::default(), Some(&made.table), None).unwrap()
+}
+
+#[test]
+fn tiny_instances_are_solved_and_their_bound_holds() {
+    let mut options = Options { limit: 1.8, ..Options::default() };
+    let (mut worst, mut sum, mut looseness) = (1.0_f64, 0.0, 0.0_f64);
+    for round in 0..60_u64 {
+        options.objective = if round % 3 == 2 { Objective::Log } else { Objective::Throughput };
+        options.pairs.training_training = round % 4 == 3;
+        let size = Size {
+            training: 3 + (round % 3) as usize,
+            inference: 4 - (round % 2) as usize,
+            gpus: 2 + (round % 4) as u32,
+            per_node: 8,
+            pools: 1 + (round % 2) as u32,
+            most_gpus: 4,
+        };
+        let made = generate(size, Seed(round), &options.sharing);
+        let profiles = Profiles::default();
+        let instance = Instance::new(&made.cluster, &options, &made.jobs, &profiles, Some(&made.table));
+        let best = optimum(&instance);
+        let placement = solve(&made, &options);
+        assert!(check(&placement, &made.cluster).is_empty(), "{:?}", check(&placement, &made.cluster));
+        assert!(
+            placement.bound >= best * (1.0 - 1e-12),
+            "round {round}: bound {} under {best}",
+            placement.bound
+        );
+        assert!(placement.value <= best * (1.0 + 1e-9));
+        let ratio = placement.value / best;
+        worst = worst.min(ratio);
+        sum += ratio;
+        looseness = looseness.max(placement.bound / best - 1.0);
+    }
+    println!(
+        "60 tiny instances: mean {:.5}, worst {worst:.5} of the optimum; bound at most {looseness:.4} above",
+        sum / 60.0
+    );
+    assert!(worst > 0.97, "worst {worst}");
+    assert!(sum / 60.0 > 0.999, "mean {}", sum / 60.0);
+}
+
+#[test]
+fn moderate_instances_have_a_small_certified_gap() {
+    for (size, most) in [
+        (Size { training: 70, inference: 70, gpus: 64, per_node: 8, pools: 1, most_gpus: 4 }, 0.02),
+        (Size { training: 150, inference: 150, gpus: 64, per_node: 8, pools: 2, most_gpus: 8 }, 0.02),
+        (Size { training: 200, inference: 200, gpus: 256, per_node: 8, pools: 2, most_gpus: 8 }, 0.01),
+    ] {
+        let options = Options::default();
+        let made = generate(size, Seed(3), &options.sharing);
+        let placement = solve(&made, &options);
+        println!(
+            "{}+{} jobs, {} GPUs: gap {:.4} %, dual gap {:.4} %, {} calls, {} rounds, {} pairs",
+            size.training,
+            size.inference,
+            size.gpus,
+            placement.gap * 100.0,
+            (1.0 - placement.prices.bound_lower / placement.bound) * 100.0,
+            placement.prices.calls,
+            placement.prices.rounds,
+            placement.pairs()
+        );
+        assert!(check(&placement, &made.cluster).is_empty());
+        assert!(placement.gap < most, "gap {}", placement.gap);
+    }
+}
+
+#[test]
+fn warm_prices_give_as_good_an_answer() {
+    let options = Options::default();
+    let size = Size { training: 60, inference: 60, gpus: 64, per_node: 8, pools: 1, most_gpus: 4 };
+    let made = generate(size, Seed(9), &options.sharing);
+    let allocator = Allocator::new(made.cluster.clone(), options.clone());
+    let profiles = Profiles::default();
+    let first = allocator.solve_with(&made.jobs, &profiles, Some(&made.table), None).unwrap();
+    let mut jobs = made.jobs.clone();
+    jobs.job.remove(5);
+    jobs.job.remove(70);
+    let cold = allocator.solve_with(&jobs, &profiles, Some(&made.table), None).unwrap();
+    let warm = allocator.solve_with(&jobs, &profiles, Some(&made.table), Some(&first.prices)).unwrap();
+    assert!((warm.bound / cold.bound - 1.0).abs() < 1e-3);
+    assert!(warm.value > cold.value * 0.995);
+}
+
+fn sizes() -> impl Strategy<Value = (Size, u64)> {
+    (0_usize..12, 0_usize..12, 0_u32..20, 1_u32..3, 0_u32..4, any::<u64>()).prop_map(
+        |(training, inference, gpus, pools, most, seed)| {
+            (Size { training, inference, gpus, per_node: 4, pools, most_gpus: 1 << most }, seed)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_placement_is_feasible_bounded_and_repeatable((size, seed) in sizes()) {
+        let options = Options { limit: 2.0, search: 20_000, ..Options::default() };
+        let made = generate(size, Seed(seed), &options.sharing);
+        let placement = solve(&made, &options);
+        prop_assert_eq!(check(&placement, &made.cluster), vec![]);
+        prop_assert!(placement.bound >= placement.value);
+        prop_assert!(placement.prices.prices.iter().all(|price| price.value_per_unit >= 0.0));
+        prop_assert_eq!(placement.assignments.len() + placement.waiting.len(), made.jobs.job.len());
+        let sum: f64 = placement.assignments.iter().map(|assignment| assignment.value).sum();
+        prop_assert!((sum - placement.value).abs() <= 1e-5 * (1.0 + sum));
+        let again = serde_json::to_string(&solve(&made, &options)).unwrap();
+        prop_assert_eq!(again, serde_json::to_string(&placement).unwrap());
+    }
+
+    #[test]
+    fn more_gpus_never_lower_bound_or_value((size, seed) in sizes()) {
+        let options = Options { limit: 2.0, search: 5_000, ..Options::default() };
+        let made = generate(size, Seed(seed), &options.sharing);
+        let allocator = Allocator::new(made.cluster.clone(), options);
+        let profiles = Profiles::default();
+        let whatif = WhatIf::new(&allocator, &made.jobs, &profiles, Some(&made.table)).unwrap();
+        let pool = made.cluster.pool[0].id.clone();
+        let change = whatif.capacity(&[(pool.clone(), 3)]).unwrap();
+        prop_assert!(change.after.bound >= change.before.bound);
+        prop_assert!(change.value_delta >= 0.0);
+        prop_assert!(change.value_delta_range[0] <= change.value_delta && change.value_delta <= change.value_delta_range[1]);
+        let more = i64::from(made.cluster.pool[0].gpu_count()) + 1;
+        prop_assert!(whatif.capacity(&[(pool, -more)]).is_err());
+        let alone = whatif.without_sharing().unwrap();
+        prop_assert_eq!(alone.after.pairs, 0);
+    }
+}

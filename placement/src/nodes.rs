@@ -1,0 +1,209 @@
+//! Slots on nodes: which GPU of which node, largest first, best fit, a pair as one slot.
+
+use crate::cluster::Cluster;
+use crate::problem::{Choice, PriceTable, Problem};
+use crate::resources::{Amounts, RESOURCES};
+
+/// GPUs that a job has on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) node: usize,
+    pub(crate) gpus: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    free: Vec<bool>,
+    /// Host resources that are left; GPU slots and memory are counted by `free`.
+    left: Amounts,
+}
+
+impl Node {
+    fn free_gpus(&self) -> usize {
+        self.free.iter().filter(|free| **free).count()
+    }
+}
+
+/// The nodes of every pool and who sits where.
+#[derive(Clone, Debug)]
+pub(crate) struct Nodes<'a> {
+    problem: &'a Problem,
+    pools: Vec<Vec<Node>>,
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) seats: Vec<Vec<Seat>>,
+    pub(crate) value: f64,
+}
+
+impl<'a> Nodes<'a> {
+    pub(crate) fn new(cluster: &Cluster, problem: &'a Problem) -> Self {
+        let pools = cluster.pool.iter().map(|pool| {
+            pool.gpus_of_nodes()
+                .into_iter()
+                .map(|gpus| Node { free: vec![true; gpus as usize], left: pool.amounts_of_node(gpus) })
+                .collect()
+        });
+        Self {
+            problem,
+            pools: pools.collect(),
+            choices: vec![Choice::Waiting; problem.jobs()],
+            seats: vec![Vec::new(); problem.jobs()],
+            value: 0.0,
+        }
+    }
+
+    /// Places the chosen columns, then fills what is left; returns how many chosen columns found no node at first.
+    pub(crate) fn place(&mut self, chosen: &[Choice], prices: &PriceTable, surplus: &[f64]) -> usize {
+        let mut units: Vec<(u32, f64, usize, Choice)> = Vec::new();
+        for (job, choice) in chosen.iter().enumerate() {
+            match *choice {
+                Choice::Waiting => {}
+                Choice::Single(at) => {
+                    let column = &self.problem.singles[job][at];
+                    units.push((column.demand[0] as u32, column.value, job, *choice));
+                }
+                Choice::Pair(at) => {
+                    let column = &self.problem.pairs[at];
+                    if column.a == job {
+                        units.push((1, column.value, job, *choice));
+                    }
+                }
+            }
+        }
+        units.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
+        let mut failed = 0;
+        for (_, _, job, choice) in units {
+            if !self.take(job, choice) {
+                failed += 1;
+            }
+        }
+        if chosen.iter().enumerate().any(|(job, _)| self.choices[job] == Choice::Waiting) {
+            self.fill(prices, surplus);
+        }
+        failed
+    }
+
+    /// Seats waiting jobs with whatever still fits, best reduced value first; a waiting job may join a lone one.
+    fn fill(&mut self, prices: &PriceTable, surplus: &[f64]) {
+        let mut order: Vec<(f64, usize, Choice)> = Vec::new();
+        for (job, columns) in self.problem.singles.iter().enumerate() {
+            if self.choices[job] == Choice::Waiting {
+                for (at, column) in columns.iter().enumerate().filter(|(_, column)| column.value > 0.0) {
+                    let slack = column.reduced(prices) - surplus[job];
+                    order.push((slack, job, Choice::Single(at)));
+                }
+            }
+        }
+        for (at, pair) in self.problem.pairs.iter().enumerate() {
+            if self.choices[pair.a] == Choice::Waiting || self.choices[pair.b] == Choice::Waiting {
+                let slack = pair.reduced(prices) - surplus[pair.a] - surplus[pair.b];
+                order.push((slack, pair.a, Choice::Pair(at)));
+            }
+        }
+        order.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (_, job, choice) in order {
+            match choice {
+                Choice::Single(_) if self.choices[job] == Choice::Waiting => {
+                    self.take(job, choice);
+                }
+                Choice::Pair(at) => self.join_or_take(at),
+                _ => {}
+            }
+        }
+    }
+
+    fn join_or_take(&mut self, at: usize) {
+        let problem = self.problem;
+        let pair = &problem.pairs[at];
+        match (self.choices[pair.a], self.choices[pair.b]) {
+            (Choice::Waiting, Choice::Waiting) => {
+                self.take(pair.a, Choice::Pair(at));
+            }
+            (Choice::Single(alone), Choice::Waiting) => self.join(at, pair.a, pair.b, alone),
+            (Choice::Waiting, Choice::Single(alone)) => self.join(at, pair.b, pair.a, alone),
+            _ => {}
+        }
+    }
+
+    /// Lets `waiting` share the one GPU of `seated` where the pair is worth more and the node's host can bear it.
+    fn join(&mut self, at: usize, seated: usize, waiting: usize, alone: usize) {
+        let (pair, single) = (&self.problem.pairs[at], &self.problem.singles[seated][alone]);
+        if single.pool != pair.pool || single.demand[0] > 1.0 || pair.value <= single.value {
+            return;
+        }
+        let Some(seat) = self.seats[seated].first().cloned() else { return };
+        let node = &mut self.pools[pair.pool][seat.node];
+        let more = |resource: usize| pair.demand[resource] - single.demand[resource];
+        if (2..RESOURCES).any(|resource| node.left[resource] < more(resource)) {
+            return;
+        }
+        for resource in 2..RESOURCES {
+            node.left[resource] -= more(resource);
+        }
+        self.value += pair.value - single.value;
+        self.choices[seated] = Choice::Pair(at);
+        self.choices[waiting] = Choice::Pair(at);
+        self.seats[waiting] = vec![seat];
+    }
+
+    fn take(&mut self, job: usize, choice: Choice) -> bool {
+        let (pool, demand, value, partner) = match choice {
+            Choice::Waiting => return false,
+            Choice::Single(at) => {
+                let column = &self.problem.singles[job][at];
+                (column.pool, &column.demand, column.value, None)
+            }
+            Choice::Pair(at) => {
+                let column = &self.problem.pairs[at];
+                (column.pool, &column.demand, column.value, Some(column.a + column.b - job))
+            }
+        };
+        let Some(seats) = self.seat(pool, demand) else { return false };
+        for seat in &seats {
+            let node = &mut self.pools[pool][seat.node];
+            let part = seat.gpus.len() as f64 / demand[0];
+            for gpu in &seat.gpus {
+                node.free[*gpu as usize] = false;
+            }
+            for (left, amount) in node.left.iter_mut().zip(demand).skip(2) {
+                *left -= amount * part;
+            }
+        }
+        for job in [Some(job), partner].into_iter().flatten() {
+            self.choices[job] = choice;
+            self.seats[job].clone_from(&seats);
+        }
+        self.value += value;
+        true
+    }
+
+    /// The nodes with least room left that still fit; over a node, whole nodes only.
+    fn seat(&self, pool: usize, demand: &Amounts) -> Option<Vec<Seat>> {
+        let nodes = &self.pools[pool];
+        let largest = nodes.iter().map(|node| node.free.len()).max()?;
+        let wanted = demand[0] as usize;
+        let fits = |node: &Node, gpus: usize| {
+            let part = gpus as f64 / demand[0];
+            node.free_gpus() >= gpus
+                && (2..RESOURCES).all(|at| demand[at] * part <= node.left[at] * (1.0 + 1e-12) + 1e-9)
+        };
+        let first = |node: &Node, count: usize| -> Vec<u32> {
+            let free = node.free.iter().enumerate().filter(|(_, free)| **free);
+            free.take(count).map(|(gpu, _)| gpu as u32).collect()
+        };
+        if wanted <= largest {
+            let (at, node) = nodes
+                .iter()
+                .enumerate()
+                .filter(|(_, node)| fits(node, wanted))
+                .min_by_key(|(at, node)| (node.free_gpus(), *at))?;
+            return Some(vec![Seat { node: at, gpus: first(node, wanted) }]);
+        }
+        let whole = nodes.iter().enumerate().filter(|(_, node)| {
+            node.free.len() == largest && node.free_gpus() == largest && fits(node, largest)
+        });
+        let count = wanted / largest;
+        let seats: Vec<Seat> =
+            whole.take(count).map(|(at, node)| Seat { node: at, gpus: first(node, largest) }).collect();
+        (seats.len() == count).then_some(seats)
+    }
+}

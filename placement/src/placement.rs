@@ -1,0 +1,304 @@
+//! The answer: who runs where, in which shape, beside whom, and who waits and why.
+
+use crate::cluster::Cluster;
+use crate::options::Options;
+use crate::prices::Prices;
+use crate::provenance::Basis;
+use crate::shapes::Shape;
+use elastico_core::{JobId, PoolId, SharingMode};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The schema id of a placement.
+pub const PLACEMENT_SCHEMA: &str = "elastico.placement/1";
+
+/// GPUs of one node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NodeGpus {
+    /// Index of the node within its pool, from 0.
+    pub node: u32,
+    /// Indexes of the GPUs within the node, from 0.
+    pub gpus: Vec<u32>,
+}
+
+/// Who is on the same GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// The co-runner.
+    pub job: JobId,
+    /// The sharing mode, seen from the subject.
+    pub sharing: SharingMode,
+    /// Predicted slowdown of the subject.
+    pub slowdown: f64,
+    /// Upper bound of it.
+    pub slowdown_upper: f64,
+    /// What it was compared with: the stricter of the option and the job's SLO.
+    pub limit: f64,
+}
+
+/// One job that runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The job.
+    pub job: JobId,
+    /// The pool.
+    pub pool: PoolId,
+    /// Its GPUs.
+    pub nodes: Vec<NodeGpus>,
+    /// Its shape, with what it takes alone.
+    pub shape: Shape,
+    /// Its co-runner; absent = it has its GPUs alone.
+    pub beside: Option<Beside>,
+    /// Time of one step here, slowdown included.
+    pub step_seconds: f64,
+    /// Time until its work is done at this speed, where the work is known.
+    pub remaining_seconds: Option<f64>,
+    /// What it adds to the objective.
+    pub value: f64,
+    /// What its resources cost at the prices; the slot of a pair is charged to both by half.
+    pub price: f64,
+    /// One sentence.
+    pub why: String,
+}
+
+/// Why a job waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// It has no feasible shape on this cluster.
+    NoShape,
+    /// Every shape costs more than it is worth.
+    PricedOut,
+    /// It is worth its price, as much as others that run; whole jobs do not fill the cluster better.
+    Tie,
+    /// There are enough free GPUs, but not together on a node with enough host resources.
+    Fragmented,
+}
+
+impl WaitReason {
+    /// The name in files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoShape => "no_shape",
+            Self::PricedOut => "priced_out",
+            Self::Tie => "tie",
+            Self::Fragmented => "fragmented",
+        }
+    }
+}
+
+/// The shape with which a job would come in first, and at which price.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The pool.
+    pub pool: PoolId,
+    /// GPUs.
+    pub gpus: u32,
+    /// What it is worth.
+    pub value: f64,
+    /// What it costs now.
+    pub price: f64,
+    /// Price of one GPU slot now.
+    pub slot_price: f64,
+    /// The job enters when a slot costs this or less, other prices unchanged.
+    pub entry_slot_price: f64,
+}
+
+/// One job that waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The job.
+    pub job: JobId,
+    /// Why.
+    pub reason: WaitReason,
+    /// The same in words, with numbers.
+    pub detail: String,
+    /// When it would enter; absent where it has no shape.
+    pub entry: Option<Entry>,
+}
+
+/// A feasible placement with its certificate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// `elastico.placement/1`.
+    pub schema: String,
+    /// The jobs that run, in the order of the input.
+    pub assignments: Vec<Assignment>,
+    /// The jobs that wait, in the order of the input.
+    pub waiting: Vec<Waiting>,
+    /// Pairs of jobs that may not share, by reason.
+    pub refused_pairs: BTreeMap<String, u64>,
+    /// Value of the objective.
+    pub value: f64,
+    /// No placement is worth more.
+    pub bound: f64,
+    /// (bound - value) / bound: what at most could still be won.
+    pub gap: f64,
+    /// The prices.
+    pub prices: Prices,
+    /// The options.
+    pub options: Options,
+    /// What it rests on.
+    pub basis: Basis,
+}
+
+impl Placement {
+    /// The assignment of a job.
+    pub fn assignment(&self, job: &str) -> Option<&Assignment> {
+        self.assignments.iter().find(|assignment| assignment.job.as_str() == job)
+    }
+
+    /// GPUs with at least one job.
+    pub fn gpus_used(&self) -> u32 {
+        let gpus = |assignment: &Assignment| {
+            let all: usize = assignment.nodes.iter().map(|node| node.gpus.len()).sum();
+            all as f64 * if assignment.beside.is_some() { 0.5 } else { 1.0 }
+        };
+        self.assignments.iter().map(gpus).sum::<f64>().round() as u32
+    }
+
+    /// GPUs with two jobs.
+    pub fn pairs(&self) -> usize {
+        self.assignments.iter().filter(|assignment| assignment.beside.is_some()).count() / 2
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.basis.simulated {
+            writeln!(f, "simulated: profiles or model do not come from measurements alone")?;
+        }
+        writeln!(
+            f,
+            "{} jobs on {} GPUs, {} pairs, {} waiting; value {:.3}, bound {:.3}, gap {:.2} %",
+            self.assignments.len(),
+            self.gpus_used(),
+            self.pairs(),
+            self.waiting.len(),
+            self.value,
+            self.bound,
+            self.gap * 100.0
+        )?;
+        for assignment in &self.assignments {
+            let places = assignment.nodes.iter().map(|node| {
+                let gpus: Vec<String> = node.gpus.iter().map(ToString::to_string).collect();
+                format!("{}:{}", node.node, gpus.join(","))
+            });
+            let places = places.collect::<Vec<_>>().join(" ");
+            writeln!(f, "{}  {} {}  {}", assignment.job, assignment.pool, places, assignment.why)?;
+        }
+        for waiting in &self.waiting {
+            writeln!(f, "{}  waits  {}", waiting.job, waiting.detail)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a placement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// The job, or the first of them.
+    pub job: JobId,
+    /// What is violated, with numbers.
+    pub rule: String,
+}
+
+#[derive(Default)]
+struct Load<'a> {
+    jobs: Vec<&'a Assignment>,
+}
+
+/// Checks a placement against the cluster from what it says alone, independent of the solver.
+///
+/// Every GPU exists and has one job, or two that name each other under a sharing mode with both upper bounds within
+/// the limits and both memories within the GPU's; every node has the host resources; the value does not exceed the bound.
+pub fn check(placement: &Placement, cluster: &Cluster) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut loads: BTreeMap<(usize, u32, u32), Load<'_>> = BTreeMap::new();
+    let mut hosts: BTreeMap<(usize, u32), [f64; 3]> = BTreeMap::new();
+    for assignment in &placement.assignments {
+        let mut fail = |rule: String| found.push(Violation { job: assignment.job.clone(), rule });
+        let Some(pool) = cluster.pool.iter().position(|pool| pool.id == assignment.pool) else {
+            fail(format!("pool `{}` is not in the cluster", assignment.pool));
+            continue;
+        };
+        let sizes = cluster.pool[pool].gpus_of_nodes();
+        let mut count = 0;
+        for NodeGpus { node, gpus } in &assignment.nodes {
+            let size = sizes.get(*node as usize).copied().unwrap_or(0);
+            for gpu in gpus {
+                if *gpu >= size {
+                    fail(format!("GPU {gpu} of node {node} does not exist"));
+                }
+                loads.entry((pool, *node, *gpu)).or_default().jobs.push(assignment);
+                count += 1;
+            }
+            let part = gpus.len() as f64 / f64::from(assignment.shape.gpus.max(1));
+            let host = hosts.entry((pool, *node)).or_default();
+            let taken = &assignment.shape.resources;
+            host[0] += taken.host_cores * part;
+            host[1] += taken.host_memory_bytes * part;
+            host[2] += taken.network_bytes_per_second * part;
+        }
+        if count != assignment.shape.gpus {
+            fail(format!("its shape has {} GPUs, it sits on {count}", assignment.shape.gpus));
+        }
+        if let Some(beside) = &assignment.beside
+            && beside.slowdown_upper > beside.limit
+        {
+            fail(format!(
+                "slowdown may reach {:.3}, the limit is {:.3}",
+                beside.slowdown_upper, beside.limit
+            ));
+        }
+    }
+    for ((pool, node, gpu), load) in &loads {
+        let place = format!("GPU {gpu} of node {node} of `{}`", cluster.pool[*pool].id);
+        let memory: f64 = load
+            .jobs
+            .iter()
+            .map(|job| job.shape.resources.gpu_memory_bytes / f64::from(job.shape.gpus.max(1)))
+            .sum();
+        let mut fail = |rule: String| found.push(Violation { job: load.jobs[0].job.clone(), rule });
+        if memory > cluster.pool[*pool].memory_of_gpu() * (1.0 + 1e-9) {
+            fail(format!("{place} would hold {memory:.3e} bytes"));
+        }
+        let names = |job: &Assignment, other: &Assignment| {
+            job.beside.as_ref().is_some_and(|beside| beside.job == other.job)
+        };
+        match load.jobs.as_slice() {
+            [alone] if alone.beside.is_some() => {
+                fail(format!("{place} has one job, which names a co-runner"));
+            }
+            [_] => {}
+            [a, b] if names(a, b) && names(b, a) => {}
+            jobs => fail(format!("{place} has {} jobs that do not name each other", jobs.len())),
+        }
+    }
+    for ((pool, node), host) in &hosts {
+        let gpus = cluster.pool[*pool].gpus_of_nodes().get(*node as usize).copied().unwrap_or(0);
+        let amounts = cluster.pool[*pool].amounts_of_node(gpus);
+        if let Some(at) = (0..3).find(|at| host[*at] > amounts[at + 2] * (1.0 + 1e-9) + 1e-6)
+            && let Some(job) = placement.assignments.iter().find(|assignment| {
+                assignment.pool == cluster.pool[*pool].id
+                    && assignment.nodes.iter().any(|seat| seat.node == *node)
+            })
+        {
+            let name = ["host cores", "host memory", "network"][at];
+            let rule = format!(
+                "node {node} is asked for {:.3e} of {name}, it has {:.3e}",
+                host[at],
+                amounts[at + 2]
+            );
+            found.push(Violation { job: job.job.clone(), rule });
+        }
+    }
+    if placement.value > placement.bound * (1.0 + 1e-9) + 1e-12
+        && let Some(first) = placement.assignments.first()
+    {
+        let rule = format!("the value {} exceeds the bound {}", placement.value, placement.bound);
+        found.push(Violation { job: first.job.clone(), rule });
+    }
+    found
+}

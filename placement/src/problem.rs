@@ -1,0 +1,128 @@
+//! The numbers alone: columns, capacities, prices. No names, no files.
+
+use crate::resources::{Amounts, RESOURCES, cost};
+
+/// One job in one shape.
+#[derive(Clone, Debug)]
+pub(crate) struct Single {
+    pub(crate) pool: usize,
+    pub(crate) demand: Amounts,
+    pub(crate) value: f64,
+    /// Index into the job's shape family.
+    pub(crate) shape: usize,
+}
+
+/// Two jobs on one GPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) a: usize,
+    pub(crate) b: usize,
+    pub(crate) pool: usize,
+    pub(crate) demand: Amounts,
+    pub(crate) value: f64,
+}
+
+/// What a job does in an integral solution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Waiting,
+    /// Index into the job's singles.
+    Single(usize),
+    /// Index into the pairs.
+    Pair(usize),
+}
+
+/// A multiple-choice knapsack with pair columns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Problem {
+    /// What each pool has.
+    pub(crate) capacity: Vec<Amounts>,
+    /// The columns of each job.
+    pub(crate) singles: Vec<Vec<Single>>,
+    /// The pair columns found worth considering.
+    pub(crate) pairs: Vec<Pair>,
+}
+
+impl Single {
+    /// Value less price.
+    pub(crate) fn reduced(&self, prices: &PriceTable) -> f64 {
+        self.value - cost(&prices[self.pool], &self.demand)
+    }
+}
+
+impl Pair {
+    /// Value less price.
+    pub(crate) fn reduced(&self, prices: &PriceTable) -> f64 {
+        self.value - cost(&prices[self.pool], &self.demand)
+    }
+}
+
+/// Prices of every resource of every pool, in value per unit.
+pub(crate) type PriceTable = Vec<Amounts>;
+
+impl Problem {
+    pub(crate) fn jobs(&self) -> usize {
+        self.singles.len()
+    }
+
+    /// The (pool, resource) that can ever be short; the others have price 0 and are left out.
+    ///
+    /// Device memory is always among the others: a slot has it whole, and no column asks for more than its slots have.
+    pub(crate) fn scarce(&self) -> Vec<(usize, usize)> {
+        let mut most = vec![[0.0; RESOURCES]; self.capacity.len()];
+        for columns in &self.singles {
+            for (pool, sums) in most.iter_mut().enumerate() {
+                for (resource, sum) in sums.iter_mut().enumerate() {
+                    let demands = columns.iter().filter(|column| column.pool == pool);
+                    *sum += demands.map(|column| column.demand[resource]).fold(0.0, f64::max);
+                }
+            }
+        }
+        let mut scarce = Vec::new();
+        for (pool, amounts) in self.capacity.iter().enumerate() {
+            for (resource, amount) in amounts.iter().enumerate() {
+                if resource != 1 && *amount < most[pool][resource] {
+                    scarce.push((pool, resource));
+                }
+            }
+        }
+        scarce
+    }
+
+    /// What all capacity costs at the prices: the constant part of the dual.
+    pub(crate) fn capacity_cost(&self, prices: &PriceTable) -> f64 {
+        prices.iter().zip(&self.capacity).map(|(prices, capacity)| cost(prices, capacity)).sum()
+    }
+
+    /// Value and use of an integral solution.
+    pub(crate) fn evaluate(&self, choices: &[Choice]) -> (f64, Vec<Amounts>) {
+        let mut used = vec![[0.0; RESOURCES]; self.capacity.len()];
+        let mut value = 0.0;
+        for (job, choice) in choices.iter().enumerate() {
+            let (pool, demand, worth) = match *choice {
+                Choice::Waiting => continue,
+                Choice::Single(at) => {
+                    let column = &self.singles[job][at];
+                    (column.pool, &column.demand, column.value)
+                }
+                Choice::Pair(at) => {
+                    let column = &self.pairs[at];
+                    if column.a != job {
+                        continue;
+                    }
+                    (column.pool, &column.demand, column.value)
+                }
+            };
+            value += worth;
+            for (sum, amount) in used[pool].iter_mut().zip(demand) {
+                *sum += amount;
+            }
+        }
+        (value, used)
+    }
+}
+
+/// Whether `used` stays within `capacity`, up to rounding.
+pub(crate) fn fits(used: &Amounts, capacity: &Amounts) -> bool {
+    used.iter().zip(capacity).all(|(used, capacity)| *used <= capacity * (1.0 + 1e-9) + 1e-9)
+}

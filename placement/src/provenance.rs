@@ -1,0 +1,61 @@
+//! What a placement rests on.
+
+use elastico_core::{DeviceKind, Digest};
+use elastico_models::Predictor;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// The model that judged the pairs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelIdentity {
+    /// What was trained.
+    pub learner: String,
+    /// Digest of the data that it was trained on.
+    pub training_digest: Option<Digest>,
+    /// Digest of its ordered feature list.
+    pub features_digest: Digest,
+    /// The kinds of devices that its data come from.
+    pub device_kinds: Vec<DeviceKind>,
+    /// Nominal coverage of the upper bounds.
+    pub conformal_level: f64,
+}
+
+impl ModelIdentity {
+    /// The identity of a predictor's model.
+    pub fn of(predictor: &dyn Predictor) -> Self {
+        let metadata = predictor.metadata();
+        Self {
+            learner: metadata.learner.clone(),
+            training_digest: metadata.training_digest.clone(),
+            features_digest: metadata.features_digest.clone(),
+            device_kinds: metadata.device_kinds.clone(),
+            conformal_level: metadata.conformal_level,
+        }
+    }
+}
+
+/// What a result rests on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Basis {
+    /// Version of ElastiCo.
+    pub elastico_version: String,
+    /// The model, where pairs were judged.
+    pub model: Option<ModelIdentity>,
+    /// The kinds of devices behind profiles and model.
+    pub device_kinds: BTreeSet<DeviceKind>,
+    /// Whether any of it is simulated: such a result is no measurement.
+    pub simulated: bool,
+}
+
+impl Basis {
+    pub(crate) fn new(kinds: impl IntoIterator<Item = DeviceKind>, model: Option<ModelIdentity>) -> Self {
+        let of_model = model.iter().flat_map(|model| model.device_kinds.iter().copied());
+        let device_kinds: BTreeSet<DeviceKind> = kinds.into_iter().chain(of_model).collect();
+        Self {
+            elastico_version: env!("CARGO_PKG_VERSION").to_owned(),
+            simulated: device_kinds.contains(&DeviceKind::Simulated),
+            model,
+            device_kinds,
+        }
+    }
+}
