@@ -106,7 +106,7 @@ pub fn overlap_ratio(subject: &[StepRecord], co_runner: &[StepRecord], from: f64
 ///
 /// `None` where a phase has no block. With too few blocks for a spread the interval is `NaN`.
 pub fn slowdown(co_run: &[f64], before: &[f64], after: &[f64], level: f64) -> Option<Estimate> {
-    if [co_run, before, after].iter().any(|blocks| blocks.is_empty() || blocks.iter().any(|b| !(*b > 0.0))) {
+    if [co_run, before, after].iter().any(|blocks| geometric_mean(blocks).is_none()) {
         return None;
     }
     let terms = [(co_run, 1.0), (before, 0.25), (after, 0.25)].map(|(blocks, weight)| {

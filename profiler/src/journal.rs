@@ -122,7 +122,7 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Content, Error> {
                 return Err(Error::Corrupt { path: path.to_owned(), line: number, reason });
             }
             Ok(Line::Observation(observation)) if content.header.is_some() => {
-                content.observations.push(*observation)
+                content.observations.push(*observation);
             }
             // A power cut can leave a last line of the right length and wrong content.
             Err(_) if after.is_empty() => {

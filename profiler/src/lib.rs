@@ -61,5 +61,7 @@ pub use observation::{
 };
 pub use plan::{Cell, Plan, PlanHeader, Role, Skipped, Trial, WorkloadFacts, program_on};
 pub use protocol::{Protocol, ProtocolSettings};
-pub use run::{Progress, RunOptions, RunReport, Status, Stopped, device_of, run, run_all, status};
+pub use run::{
+    OpenDevice, Progress, RunOptions, RunReport, Status, Stopped, device_of, run, run_all, status,
+};
 pub use schedule::{Results, Schedule, State};

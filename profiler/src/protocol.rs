@@ -15,7 +15,7 @@ use crate::observation::{
     Attempt, Interval, Measured, Observation, PhaseRecord, Ran, SideMeasured, TelemetryRecord,
 };
 use crate::plan::Trial;
-use elastico_core::units::Seconds;
+use elastico_core::units::{Hertz, Seconds};
 use elastico_core::{DeviceKind, Outcome, Seed};
 use elastico_workloads::Benchmark;
 use rand::Rng;
@@ -260,7 +260,7 @@ pub fn measure(
             observation.counters_status = format!("not read: {last_outcome}");
         }
     } else if observation.counters_status.is_empty() {
-        observation.counters_status = "not read: the last attempt failed".to_owned();
+        "not read: the last attempt failed".clone_into(&mut observation.counters_status);
     }
     observation.seconds = watch.total();
     if !is_virtual {
@@ -356,7 +356,7 @@ impl Run<'_, '_> {
                 [only] => only.end - only.start,
                 [] => 0.0,
             };
-            let clock = phase.telemetry.clock.map_or(0.0, |clock| clock.get());
+            let clock = phase.telemetry.clock.map_or(0.0, Hertz::get);
             seen.push([step(&phase.subject), step(&phase.co_runner), clock]);
             let both = || phase.subject.iter().chain(&phase.co_runner);
             let start = both().map(|step| step.start).fold(f64::INFINITY, f64::min);

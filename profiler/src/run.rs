@@ -157,30 +157,39 @@ pub fn run(
     Ok(RunReport { stopped, measured, status })
 }
 
+/// Makes a device of its name.
+pub type OpenDevice<'a> = dyn FnMut(&DeviceName) -> Result<Box<dyn Device>, Error> + 'a;
+
 /// Measures a campaign on all its devices: one device into the folder itself, several into a folder each.
 ///
+/// `open` makes a device of a name; [`devices::open`](crate::devices::open) knows those that need nothing else.
 /// Datasets of several devices are merged by the caller, who knows whether kinds may mix.
 ///
 /// # Errors
-/// As [`run`], and [`Error::NoDevice`]. A device that fails stops the call; those before it are complete.
+/// As [`run`], and those of `open`. A device that fails stops the call; those before it are complete.
 pub fn run_all(
     campaign: &Campaign,
     catalogue: &Catalogue,
     folder: &Path,
     options: &RunOptions<'_>,
-    open: &mut dyn FnMut(&DeviceName) -> Result<Box<dyn Device>, Error>,
+    open: &mut OpenDevice<'_>,
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Vec<RunReport>, Error> {
     let parts = campaign.per_device();
     let single = parts.len() == 1;
+    if !single {
+        std::fs::create_dir_all(folder).map_err(|source| Error::write(folder, source))?;
+        if !options.resume && folder.join(CAMPAIGN).exists() {
+            return Err(Error::Exists(folder.to_owned()));
+        }
+        elastico_datasets::write_atomic(&folder.join(CAMPAIGN), campaign.to_toml().as_bytes())?;
+    }
     let mut reports: Vec<RunReport> = Vec::new();
     for part in parts {
         let name = part.device[0].to_string();
         let place = if single { folder.to_owned() } else { folder.join(name.replace([':', '/'], "-")) };
         let mut device = open(&part.device[0])?;
-        let started = place.join(journal::FILE).exists();
-        let part_options = RunOptions { resume: options.resume && started, ..*options };
-        let report = run(&part, catalogue, &mut *device, &place, &part_options, progress)?;
+        let report = run(&part, catalogue, &mut *device, &place, options, progress)?;
         let stop = matches!(report.stopped, Stopped::Interrupted | Stopped::DeviceLost);
         reports.push(report);
         if stop {
@@ -208,7 +217,9 @@ impl<'a> Coordinator<'a> {
     fn new(plan: &'a Plan, campaign: &'a Campaign, earlier: &[Observation]) -> Self {
         let costs = plan.cells.iter().map(|cell| (cell.id.as_str(), cell.seconds)).collect();
         let mut results = Results::default();
-        earlier.iter().for_each(|observation| results.add(observation));
+        for observation in earlier {
+            results.add(observation);
+        }
         Self {
             plan,
             campaign,

@@ -8,7 +8,7 @@ use crate::{Device, Error};
 use elastico_core::DeviceName;
 use std::path::Path;
 
-/// Opens the device of a name.
+/// Opens the device of a name, where the name is all it takes; [`cpu::CpuDevice`] needs a worker program as well.
 ///
 /// # Errors
 /// [`Error::NoDevice`] where this build or host has none; errors of reading the journal of a recorded one.
@@ -18,7 +18,7 @@ pub fn open(name: &DeviceName) -> Result<Box<dyn Device>, Error> {
         DeviceName::Recorded(folder) => Ok(Box::new(recorded::Recorded::read(Path::new(folder))?)),
         DeviceName::Cpu => Err(Error::NoDevice {
             device: name.to_string(),
-            reason: "this build has no CPU device".to_owned(),
+            reason: "its workers need a program to start; make it with `CpuDevice::new`".to_owned(),
         }),
         DeviceName::Cuda(_) => Err(Error::NoDevice {
             device: name.to_string(),

@@ -170,7 +170,7 @@ fn soak(attempt: &Attempt, active: Active) -> Phase {
         let mean =
             attempt.phases.iter().rev().find_map(track).and_then(|track| track.blocks.first().copied());
         let step = f64::from(mean.unwrap_or(1e-3));
-        (0..SOAK_STEPS + 1)
+        (0..=SOAK_STEPS)
             .map(|number| StepRecord { start: f64::from(number) * step, end: f64::from(number + 1) * step })
             .collect()
     };

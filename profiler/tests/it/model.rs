@@ -230,3 +230,25 @@ fn counters_of_a_stressor_name_its_resource() {
         );
     }
 }
+
+/// A slip in a unit makes one op of one workload absurdly slow; no step of the catalogue takes a minute anywhere.
+#[test]
+fn no_step_is_absurd() {
+    let catalogue = catalogue();
+    for chip in ["t4", "v100", "a100-80gb", "h100", "b200"] {
+        let text = format!(
+            "schema = 1\nname = \"all\"\ndevice = \"sim:{chip}\"\nsharing = [\"mps\"]\n[workloads]\nsubjects = [\"*\"]\nco_runners = [\"null\"]\n"
+        );
+        let mut device = Simulated::new(chip).unwrap();
+        let plan = Plan::new(&campaign(&text), &catalogue, device.identity()).unwrap();
+        for cell in plan.cells.iter().filter(|cell| cell.co_runner.is_none()) {
+            let trial = cell.trial(0);
+            let subject = catalogue.get(trial.subject.as_str()).unwrap();
+            let protocol = &plan.header.protocol;
+            let observation =
+                protocol::measure(&mut device, &trial, subject, None, protocol, 0.95, plan.header.seed);
+            let step = observation.measured.unwrap().subject.isolated.point;
+            assert!((1e-6..60.0).contains(&step), "{chip} {}: {step} s", trial.subject);
+        }
+    }
+}

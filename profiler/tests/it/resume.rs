@@ -3,7 +3,7 @@
 use crate::{campaign, files, run_simulated, small};
 use elastico_core::{Hint, Seed};
 use elastico_profiler::devices::simulated::Simulated;
-use elastico_profiler::{Error, Role, RunOptions, Stopped, assemble, run, status};
+use elastico_profiler::{Campaign, Error, RunOptions, Stopped, assemble, run, run_all, status};
 use elastico_workloads::Catalogue;
 use rand::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +84,7 @@ fn a_folder_with_results_is_neither_overwritten_nor_mixed() {
     run_simulated(&small(), folder.path(), &RunOptions::default());
     let catalogue = Catalogue::bundled();
     let mut device = Simulated::new("h100").unwrap();
-    let mut again = |campaign: &elastico_profiler::Campaign, options: &RunOptions<'_>| {
+    let mut again = |campaign: &Campaign, options: &RunOptions<'_>| {
         run(campaign, &catalogue, &mut device, folder.path(), options, &mut |_| {})
     };
     let error = again(&small(), &RunOptions::default()).unwrap_err();
@@ -135,5 +135,23 @@ fn the_numbers_of_a_campaign_hold_together() {
     let isolated: Vec<_> = dataset.isolated.isolated_rows().unwrap().collect();
     assert!(isolated.iter().all(|row| row.outcome != "ok" || row.step_seconds > 0.0));
     assert!(isolated.iter().any(|row| (row.share_ratio - 0.5).abs() < 1e-9));
-    assert_eq!(Role::Null as u8, 2, "the order of roles is that of the plan file");
+}
+
+#[test]
+fn several_devices_get_a_folder_each() {
+    let text = small().to_toml().replace("\"sim:h100\"", "[\"sim:h100\", \"sim:a100-80gb\"]");
+    let both = campaign(&text);
+    let folder = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::bundled();
+    let go = |options: &RunOptions<'_>| {
+        run_all(&both, &catalogue, folder.path(), options, &mut elastico_profiler::devices::open, &mut |_| {})
+    };
+    let reports = go(&RunOptions::default()).unwrap();
+    assert_eq!(reports.len(), 2);
+    let parts = ["sim-h100", "sim-a100-80gb"].map(|name| assemble(&folder.path().join(name)).unwrap());
+    assert_ne!(parts[0].content_digest(), parts[1].content_digest());
+    elastico_datasets::Dataset::merge(parts.into()).unwrap();
+    assert!(matches!(go(&RunOptions::default()), Err(Error::Exists(_))));
+    assert_eq!(Campaign::read(&folder.path().join("campaign.toml")).unwrap(), both);
+    assert!(go(&RESUME).unwrap().iter().all(|report| report.measured == 0));
 }

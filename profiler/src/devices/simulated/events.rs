@@ -290,7 +290,7 @@ pub(super) fn co_run(sides: [&Alone; 2], rates: &Rates, sharing: &Sharing) -> Co
 fn whole_periods(cursors: &mut [Cursor<'_>; 2], slow: usize, table: &mut Table<'_>, now: f64) -> f64 {
     let fast = 1 - slow;
     let fresh = cursors[fast].side.seconds(0);
-    if (cursors[fast].left - fresh).abs() > 1e-12 * fresh || cursors[slow].pace != 1.0 {
+    if (cursors[fast].left - fresh).abs() > 1e-12 * fresh {
         return now;
     }
     let slow_class = cursors[slow].class();
@@ -306,7 +306,7 @@ fn whole_periods(cursors: &mut [Cursor<'_>; 2], slow: usize, table: &mut Table<'
             period * (1.0 - cursors[fast].side.duty) / cursors[fast].side.duty
         };
         period += passed;
-        slow_work += passed * pair[slow];
+        slow_work += passed * pair[slow] * cursors[slow].pace;
         spent.push((index, passed));
     }
     let periods = (cursors[slow].left / slow_work).floor() - 1.0;
