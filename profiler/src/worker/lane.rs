@@ -6,17 +6,15 @@
 
 use super::arena::{Cursor, Noise, OutOfMemory, Ration, spread};
 use super::kernels;
+use super::kernels::loops::{empty_kernel, sample, stream, sum_of};
 use super::message::Prepare;
+use super::sizes::{ADDRESS_STRIDE, Sizes};
 use super::task::{BUNDLE, LOADS, Needs, TILE, Task};
 use elastico_gpu::product::{Matrix, Real};
-use elastico_workloads::Access;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-
-/// 32-bit words from one address of [`Task::Atomic`] to the next: one cache line.
-const ADDRESS_STRIDE: usize = 16;
 
 /// Operands in one precision.
 #[derive(Debug)]
@@ -37,6 +35,9 @@ impl<T> Operands<T> {
         (&self.weights[weights], &self.inputs[inputs], &mut self.outputs[outputs])
     }
 }
+
+/// What a task does with its weights, inputs and outputs.
+type Kernel<'a> = &'a mut dyn FnMut(&[f32], &[f32], &mut [f32]);
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -162,7 +163,7 @@ impl Lane {
         let task = self.tasks[index];
         let needs = task.needs();
         let place = &mut self.places[index];
-        let single = |operands: &mut Operands<f32>, run: &mut dyn FnMut(&[f32], &[f32], &mut [f32])| {
+        let single = |operands: &mut Operands<f32>, run: Kernel<'_>| {
             let (weights, input, output) = operands.take(needs.weights, needs.inputs, needs.outputs);
             run(weights, input, output);
             sample(output)
@@ -190,7 +191,7 @@ impl Lane {
             }
             Task::Norm { columns, backward: false, .. } => {
                 single(&mut self.single, &mut |_, input, output| {
-                    kernels::norm_forward(columns, input, output)
+                    kernels::norm_forward(columns, input, output);
                 })
             }
             Task::Norm { columns, backward: true, .. } => {
@@ -201,7 +202,7 @@ impl Lane {
             }
             Task::Softmax { columns, backward: false, .. } => {
                 single(&mut self.single, &mut |_, input, output| {
-                    kernels::softmax_forward(columns, input, output)
+                    kernels::softmax_forward(columns, input, output);
                 })
             }
             Task::Softmax { columns, backward: true, .. } => {
@@ -316,70 +317,6 @@ impl Lane {
     }
 }
 
-/// What a launch costs on a processor: a call through a pointer that touches a few lines, about as long as a kernel
-/// launch takes its host.
-fn empty_kernel(value: f32) -> f32 {
-    let mut work = [value; 256];
-    for _ in 0..16 {
-        for element in black_box(&mut work) {
-            *element = *element * 0.75 + 0.125;
-        }
-    }
-    work[255]
-}
-
-fn sample(values: &[f32]) -> f64 {
-    let values = black_box(values);
-    values.first().zip(values.last()).map_or(0.0, |(first, last)| f64::from(first + last))
-}
-
-/// A sum in eight chains, so that loads and not the latency of additions are the limit.
-fn sum_of(values: &[f32]) -> f32 {
-    let mut sums = [0.0; 8];
-    for chunk in values.chunks_exact(8) {
-        for (sum, value) in sums.iter_mut().zip(chunk) {
-            *sum += value;
-        }
-    }
-    sums.iter().sum()
-}
-
-/// Sweeps on from where the last step stopped; `moved` counts reads and writes.
-fn stream(buffer: &mut [f32], cursor: &mut usize, moved: usize, access: Access) -> f64 {
-    let arrays = match access {
-        Access::Read | Access::Write => 1,
-        Access::Copy => 2,
-        Access::Triad => 3,
-    };
-    let length = buffer.len() / arrays;
-    let (target, sources) = buffer.split_at_mut(length);
-    let mut left = moved / arrays;
-    let mut check = 0.0;
-    while left > 0 {
-        if *cursor >= length {
-            *cursor = 0;
-        }
-        let (from, count) = (*cursor, left.min(length - *cursor));
-        let target = &mut target[from..from + count];
-        match access {
-            Access::Read => check += f64::from(sum_of(black_box(target))),
-            Access::Write => target.fill(black_box(0.6)),
-            Access::Copy => target.copy_from_slice(&sources[from..from + count]),
-            Access::Triad => {
-                let (left, right) = sources.split_at(length);
-                let pairs = left[from..from + count].iter().zip(&right[from..from + count]);
-                for (value, (left, right)) in target.iter_mut().zip(pairs) {
-                    *value = left + 0.4 * right;
-                }
-            }
-        }
-        check += sample(target);
-        *cursor += count;
-        left -= count;
-    }
-    check
-}
-
 impl Place {
     fn next_rows(&mut self, count: usize) -> &[u32] {
         if self.cursor + count > self.rows.len() {
@@ -388,81 +325,6 @@ impl Place {
         let start = self.cursor;
         self.cursor += count;
         &self.rows[start..start + count]
-    }
-}
-
-/// Buffer sizes of one lane.
-struct Sizes {
-    /// The largest need of one task.
-    most: Needs,
-    /// What the tasks would take if none shared memory with another.
-    sum: Needs,
-    /// State and row numbers, which tasks never share.
-    own_bytes: u64,
-}
-
-/// The cyclic buffers, with the size of an element and whether all lanes share it.
-const CYCLIC: [(fn(&Needs) -> usize, u64, bool); 6] = [
-    (|needs| needs.weights, 4, true),
-    (|needs| needs.double_weights, 8, true),
-    (|needs| needs.inputs, 4, false),
-    (|needs| needs.outputs, 4, false),
-    (|needs| needs.double_inputs, 8, false),
-    (|needs| needs.double_outputs, 8, false),
-];
-
-impl Sizes {
-    fn of(tasks: &[Task]) -> Self {
-        let (mut most, mut sum, mut own_bytes) = (Needs::default(), Needs::default(), 0);
-        for needs in tasks.iter().map(Task::needs) {
-            macro_rules! gather {
-                ($($field:ident),*) => {
-                    $(
-                        most.$field = most.$field.max(needs.$field);
-                        sum.$field = sum.$field.saturating_add(needs.$field);
-                    )*
-                };
-            }
-            gather!(
-                weights,
-                inputs,
-                outputs,
-                double_weights,
-                double_inputs,
-                double_outputs,
-                scratch,
-                table,
-                stream,
-                copy,
-                addresses
-            );
-            own_bytes += 4 * (needs.state + needs.indices) as u64;
-        }
-        Self { most, sum, own_bytes }
-    }
-
-    /// How far, from 0 to 1, the cyclic buffers may grow from the largest need towards the sum of all.
-    fn growth(lanes: &[Self], limit: u64) -> f64 {
-        let (mut fixed, mut extra) = (0_u64, 0_u64);
-        for (index, sizes) in lanes.iter().enumerate() {
-            let most = &sizes.most;
-            fixed += sizes.own_bytes
-                + 4 * (most.scratch + most.table + most.stream + 2 * most.copy) as u64
-                + if index == 0 { 4 * (most.addresses * ADDRESS_STRIDE) as u64 } else { 0 };
-            for (which, bytes, shared) in CYCLIC {
-                if index == 0 || !shared {
-                    fixed += which(most) as u64 * bytes;
-                    extra += (which(&sizes.sum) - which(most)) as u64 * bytes;
-                }
-            }
-        }
-        if extra == 0 { 0.0 } else { (limit.saturating_sub(fixed) as f64 / extra as f64).min(1.0) }
-    }
-
-    fn stretched(&self, which: impl Fn(&Needs) -> usize, growth: f64) -> usize {
-        let most = which(&self.most);
-        // A thousandth less than allowed, for the rounding of many buffers.
-        most + ((which(&self.sum) - most) as f64 * growth * 0.999) as usize
     }
 }
 
@@ -536,15 +398,5 @@ mod tests {
         let prepare = prepare(benchmark.cpu_program().clone(), 1000);
         let error = Lane::build(&prepare, 1, &mut Ration::new(1000)).unwrap_err();
         assert!(error.to_string().contains("of 1000 bytes are in use"), "{error}");
-    }
-
-    #[test]
-    fn a_stream_carries_on_where_it_stopped() {
-        let mut buffer: Vec<f32> = (0..12).map(|index| index as f32).collect();
-        let mut cursor = 0;
-        stream(&mut buffer, &mut cursor, 8, Access::Copy);
-        assert_eq!((cursor, &buffer[..6]), (4, &[6.0, 7.0, 8.0, 9.0, 4.0, 5.0][..]));
-        stream(&mut buffer, &mut cursor, 8, Access::Copy);
-        assert_eq!((cursor, &buffer[..6]), (2, &[6.0, 7.0, 8.0, 9.0, 10.0, 11.0][..]));
     }
 }

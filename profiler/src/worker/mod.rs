@@ -16,6 +16,7 @@ mod fault;
 mod kernels;
 mod lane;
 pub(crate) mod message;
+mod sizes;
 mod task;
 mod team;
 
@@ -54,7 +55,7 @@ pub fn main() -> ExitCode {
         return refuse(&failed("worker_crash", format!("cannot bind to the coordinator's life: {error}")));
     }
     if fault::is_silent() {
-        std::thread::sleep(Duration::from_secs(3600));
+        std::thread::sleep(Duration::from_hours(1));
     }
     let hello = Reply::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() };
     if say(&hello).is_err() {

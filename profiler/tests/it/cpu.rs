@@ -1,9 +1,17 @@
 //! The CPU device with real worker processes. Timing facts are asserted with wide margins: the machine may be busy.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests may fail and say why they skip"
+)]
+
 use elastico_core::units::Seconds;
-use elastico_core::{Outcome, Seed, SharingMode, TrialId};
+use elastico_core::{DeviceKind, Outcome, Seed, SharingMode, TrialId};
 use elastico_profiler::devices::cpu::{CpuDevice, CpuOptions};
+use elastico_profiler::protocol::measure;
 use elastico_profiler::{Active, Device, Fault, Phase, Session, SessionRequest, Side, StepRecord, Window};
+use elastico_profiler::{Protocol, ProtocolSettings, Trial};
 use elastico_workloads::{Benchmark, Catalogue};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -235,6 +243,42 @@ fn counters_tell_what_processors_can_and_say_why_not_more() {
 }
 
 #[test]
+fn the_protocol_measures_a_pair_on_real_cores() {
+    let _alone = alone();
+    let Some(mut bench) = Bench::new(None) else { return };
+    let catalogue = Catalogue::bundled();
+    let (subject, co_runner) = (family(&catalogue, "st_fma"), family(&catalogue, "tr_opt"));
+    let trial = Trial {
+        id: TrialId::new("cell.r0").unwrap(),
+        cell: "cell".to_owned(),
+        repeat: 0,
+        subject: subject.id.clone(),
+        co_runner: Some(co_runner.id.clone()),
+        sharing: "mps(0.5,0.5)".parse().unwrap(),
+    };
+    let settings = ProtocolSettings {
+        min_seconds: Some(0.2),
+        max_seconds: Some(2.0),
+        min_steps: Some(10),
+        settle_steps: Some(2),
+        soak_seconds: Some(0.5),
+        retries: Some(0),
+        ..ProtocolSettings::default()
+    };
+    let protocol = Protocol::resolve(&settings, DeviceKind::Cpu);
+    let seen = measure(&mut bench.device, &trial, subject, Some(co_runner), &protocol, 0.95, Seed(3));
+    assert!(seen.outcome.has_times(), "{} {:?}", seen.outcome, seen.attempts);
+    let measured = seen.measured.unwrap();
+    for side in [&measured.subject, measured.co_runner.as_ref().unwrap()] {
+        assert!(side.isolated.point > 0.0 && side.steps > 2, "{side:?}");
+    }
+    assert!(measured.overlap.unwrap() > 0.5, "{measured:?}");
+    if std::thread::available_parallelism().unwrap().get().is_multiple_of(2) {
+        assert_eq!(seen.effective, Some(trial.sharing), "the half of an even number of cores can be had");
+    }
+}
+
+#[test]
 fn what_cores_cannot_do_is_refused_before_anything_starts() {
     let _alone = alone();
     let Some(mut bench) = Bench::new(None) else { return };
@@ -353,7 +397,7 @@ fn a_worker_that_is_missing_silent_or_foreign_is_named() {
 /// Set for the process that plays a coordinator which is killed or stopped.
 const PLAY: &str = "ELASTICO_TEST_PLAY";
 
-/// Direct children of a process that still run.
+/// Direct children of a process that still run and are workers.
 fn children(parent: u32) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -361,9 +405,11 @@ fn children(parent: u32) -> Vec<u32> {
             continue;
         };
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
         let (state, owner) = (fields.next(), fields.next());
-        if state != Some("Z") && owner == Some(&parent.to_string()) {
+        let is_worker = String::from_utf8_lossy(&command).contains("examples/worker");
+        if is_worker && state != Some("Z") && owner == Some(&parent.to_string()) {
             found.push(process);
         }
     }
@@ -411,7 +457,7 @@ fn no_worker_outlives_its_coordinator() {
             workers.len() == 2
         });
         // Past the start: both are ready, or about to be.
-        std::thread::sleep(Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(700));
         assert!(workers.iter().all(|process| lives(*process)), "{why}");
         let sent = std::process::Command::new("kill")
             .args([signal, &coordinator.id().to_string()])

@@ -62,7 +62,7 @@ impl Default for CpuOptions {
             ring_folder: PathBuf::from("/dev/shm"),
             ring_capacity: 1 << 16,
             memory_limit: Bytes(600e6),
-            start_timeout: Duration::from_secs(60),
+            start_timeout: Duration::from_mins(1),
             hang_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(30),
             owner_timeout: Duration::from_secs(30),

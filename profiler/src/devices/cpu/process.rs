@@ -57,7 +57,7 @@ impl WorkerProcess {
                 format!("no step ring for the {}: {error}{hint}", prepare.side.as_str()),
             )
         })?;
-        prepare.ring = ring.path().to_owned();
+        ring.path().clone_into(&mut prepare.ring);
         let (program, arguments) = command
             .split_first()
             .ok_or_else(|| fault(Outcome::WorkerCrash, "the worker command is empty".to_owned()))?;

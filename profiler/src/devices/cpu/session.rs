@@ -101,7 +101,7 @@ impl CpuSession {
             worker.health()?;
         }
         let [min, max] = [window.min, window.max].map(|limit| {
-            Duration::try_from_secs_f64(limit.get().max(0.0)).unwrap_or(Duration::from_secs(86_400))
+            Duration::try_from_secs_f64(limit.get().max(0.0)).unwrap_or(Duration::from_hours(24))
         });
         let max = max.max(min);
         let mut steps: BTreeMap<Side, Vec<Step>> = BTreeMap::new();
