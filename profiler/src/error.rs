@@ -154,9 +154,11 @@ impl From<elastico_datasets::Error> for Error {
 impl Hint for Error {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Campaign { suggestion, .. } => {
-                suggestion.as_ref().map(|near| format!("did you mean `{near}`?"))
-            }
+            Self::Campaign { suggestion: Some(near), .. } => Some(format!("did you mean `{near}`?")),
+            Self::Campaign { file, .. } => Some(format!(
+                "correct it there; `elastico config check campaign {}` reads it again",
+                file.display()
+            )),
             Self::Workload { source, .. } => source.hint(),
             Self::NoNull => Some("add a workload with `kind = \"null\"` to the catalogue".to_owned()),
             Self::EmptyPlan { .. } => {

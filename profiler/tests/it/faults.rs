@@ -153,7 +153,9 @@ fn tell(mut device: Faulty) -> Told {
     let dataset = assemble(folder.path()).unwrap();
     let count = |outcomes: Vec<String>| {
         let mut counts = BTreeMap::new();
-        outcomes.into_iter().for_each(|outcome| *counts.entry(outcome).or_default() += 1);
+        for outcome in outcomes {
+            *counts.entry(outcome).or_default() += 1;
+        }
         counts
     };
     let pair_outcomes = count(dataset.pairs.pair_rows().unwrap().map(|row| row.outcome).collect());

@@ -1,5 +1,7 @@
 //! Whole campaigns in folders.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod cpu;
 mod faults;
 mod model;

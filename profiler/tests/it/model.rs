@@ -138,7 +138,8 @@ fn equal_sides_suffer_equally() {
 fn slowdown_grows_with_the_duty_of_the_co_runner() {
     let catalogue = catalogue();
     for family in ["st_dram*", "st_fma", "st_tensor"] {
-        let mut by_size: std::collections::BTreeMap<String, Vec<(f64, String)>> = Default::default();
+        let mut by_size: std::collections::BTreeMap<String, Vec<(f64, String)>> =
+            std::collections::BTreeMap::default();
         for benchmark in catalogue.select(family).unwrap() {
             let demand = benchmark.program().demand();
             let key = format!("{family} {:?} {:?} {}", demand.dram_bytes(), demand.flops(), demand.blocks);

@@ -47,7 +47,7 @@ fn a_replay_comes_to_the_same_numbers() {
         ] {
             assert!((a / b - 1.0).abs() < 1e-5, "{before:?} {after:?}");
         }
-        assert_eq!(before.steps_total, after.steps_total);
+        assert_eq!(before.steps_total as u32, after.steps_total as u32);
         matched += 1;
     }
     assert!(matched > 20);
