@@ -1,0 +1,65 @@
+use super::Policy;
+use super::fifo::start_in_order;
+use crate::error::check;
+use crate::{Error, Round};
+use serde::Serialize;
+
+/// When the policy puts two jobs beside one another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ElasticoOptions {
+    /// Both upper bounds of the slowdown must stay at or under this.
+    pub limit_ratio: f64,
+    /// The expected system throughput of the pair must be at least this; 1 = taking turns.
+    pub least_stp: f64,
+}
+
+impl Default for ElasticoOptions {
+    fn default() -> Self {
+        Self { limit_ratio: 1.5, least_stp: 1.1 }
+    }
+}
+
+/// Jobs looked at for joining in one round.
+const DEPTH: usize = 64;
+
+/// Backfill first; who still waits for one GPU joins the running job with which the planner expects the most.
+///
+/// Pairs form only while jobs wait: on an idle cluster sharing would slow both sides for nothing.
+#[derive(Debug)]
+pub(super) struct Elastico {
+    options: ElasticoOptions,
+}
+
+impl Elastico {
+    pub(super) fn new(options: &ElasticoOptions) -> Result<Self, Error> {
+        check(|| "limit_ratio".to_owned(), options.limit_ratio, 1.0, "1 or more")?;
+        check(|| "least_stp".to_owned(), options.least_stp, 0.0, "0 or more")?;
+        Ok(Self { options: options.clone() })
+    }
+
+    fn best_host(&self, round: &Round<'_, '_>, guest: usize) -> Option<usize> {
+        let limit = self.options.limit_ratio;
+        let mut best: Option<(f64, usize)> = None;
+        for host in round.hosts() {
+            let Some(sides) = round.expect(guest, host) else { continue };
+            let stp: f64 = sides.iter().map(|(slowdown, _)| 1.0 / slowdown).sum();
+            let is_harmless = sides.iter().all(|(_, upper)| *upper <= limit);
+            if is_harmless && stp >= self.options.least_stp && best.is_none_or(|(value, _)| stp > value) {
+                best = Some((stp, host));
+            }
+        }
+        best.map(|(_, host)| host)
+    }
+}
+
+impl Policy for Elastico {
+    fn decide(&mut self, round: &mut Round<'_, '_>) {
+        start_in_order(round, true);
+        let guests: Vec<usize> = round.waiting_of(1).take(DEPTH).collect();
+        for guest in guests {
+            if let Some(host) = self.best_host(round, guest) {
+                round.try_join(guest, host);
+            }
+        }
+    }
+}

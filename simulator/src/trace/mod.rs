@@ -1,0 +1,143 @@
+//! Job lists: what arrives when, how large it is, and how long it takes alone.
+
+mod json;
+mod sample;
+mod tiresias;
+
+pub use sample::SyntheticOptions;
+pub use tiresias::TimeUnit;
+
+use crate::error::check;
+use crate::{ClusterSpec, Error};
+use elastico_core::JobId;
+use elastico_core::units::Seconds;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A list of jobs, sorted by submission.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// The file, or how the trace was made.
+    pub name: String,
+    /// Jobs in order of submission; at least one.
+    jobs: Vec<TraceJob>,
+    /// What the reader had to assume.
+    pub warnings: Vec<Warning>,
+}
+
+/// One job of a trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceJob {
+    /// Its name.
+    pub job: JobId,
+    /// What it runs: the key into the tables of slowdowns.
+    pub workload: String,
+    /// GPUs, all at once.
+    pub gpus: u32,
+    /// When it is submitted, from the start of the trace.
+    pub submit_seconds: f64,
+    /// How long it runs alone on its GPUs.
+    pub duration_seconds: f64,
+    /// Share of the multiprocessors' cycles that it keeps busy alone, 0..1, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_active_ratio: Option<f64>,
+}
+
+impl TraceJob {
+    /// GPU-seconds that it needs alone.
+    pub fn gpu_seconds(&self) -> f64 {
+        self.duration_seconds * f64::from(self.gpus)
+    }
+}
+
+/// What a reader had to assume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The unit of time was not given.
+    TimeUnit {
+        /// The unit that was taken.
+        assumed: TimeUnit,
+        /// Why.
+        because: String,
+    },
+    /// Jobs were not in order of submission.
+    Unsorted,
+    /// Jobs that do no work were left out.
+    NoWork {
+        /// How many.
+        jobs: usize,
+    },
+}
+
+/// The warning with its remedy.
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimeUnit { assumed, because } => {
+                write!(f, "took times as {assumed} because {because}; say so with --time-unit {assumed}")
+            }
+            Self::Unsorted => f.write_str("jobs were not in order of submission and have been sorted"),
+            Self::NoWork { jobs } => write!(f, "left out {jobs} jobs with no GPU or no duration"),
+        }
+    }
+}
+
+impl Trace {
+    /// A trace of jobs in any order.
+    ///
+    /// # Errors
+    /// No jobs, two of one name, or a number that cannot be.
+    pub fn new(name: impl Into<String>, mut jobs: Vec<TraceJob>) -> Result<Self, Error> {
+        let name = name.into();
+        if jobs.is_empty() {
+            return Err(Error::NoJobs(name));
+        }
+        let mut names = BTreeSet::new();
+        for job in &jobs {
+            let what = |number: &str| format!("{number} of job `{}`", job.job);
+            check(|| what("submit_seconds"), job.submit_seconds, 0.0, "0 or more")?;
+            check(|| what("duration_seconds"), job.duration_seconds, f64::MIN_POSITIVE, "above 0")?;
+            check(|| what("gpus"), f64::from(job.gpus), 1.0, "1 or more")?;
+            if let Some(ratio) = job.sm_active_ratio
+                && !(0.0..=1.0).contains(&ratio)
+            {
+                return Err(Error::Number {
+                    what: what("sm_active_ratio"),
+                    value: ratio,
+                    must: "within 0 and 1",
+                });
+            }
+            if !names.insert(&job.job) {
+                return Err(Error::Duplicate { trace: name, job: job.job.to_string() });
+            }
+        }
+        let mut warnings = Vec::new();
+        if !jobs.is_sorted_by(|a, b| a.submit_seconds <= b.submit_seconds) {
+            warnings.push(Warning::Unsorted);
+            // Stable: jobs of one instant stay in the order of the file.
+            jobs.sort_by(|a, b| a.submit_seconds.total_cmp(&b.submit_seconds));
+        }
+        Ok(Self { name, jobs, warnings })
+    }
+
+    /// The jobs in order of submission.
+    pub fn jobs(&self) -> &[TraceJob] {
+        &self.jobs
+    }
+
+    /// Time between the first and the last submission.
+    pub fn span(&self) -> Seconds {
+        let first = self.jobs.first().map_or(0.0, |job| job.submit_seconds);
+        Seconds(self.jobs.last().map_or(0.0, |job| job.submit_seconds) - first)
+    }
+
+    /// Offered load: GPU-seconds asked for over GPU-seconds there are while jobs arrive. Infinite where all arrive at
+    /// once.
+    pub fn load(&self, cluster: &ClusterSpec) -> f64 {
+        let work: f64 = self.jobs.iter().map(TraceJob::gpu_seconds).sum();
+        work / (f64::from(cluster.gpus()) * self.span().get())
+    }
+}

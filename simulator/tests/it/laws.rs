@@ -1,0 +1,135 @@
+//! Laws that hold for every trace and policy.
+
+use elastico_core::{JobId, Seed, Slowdown};
+use elastico_simulator::{
+    ClusterSpec, Options, PolicyKind, SlowdownTable, SyntheticOptions, Tables, Trace, TraceJob, compare,
+    simulate,
+};
+use proptest::prelude::*;
+
+fn traces() -> impl Strategy<Value = Trace> {
+    let job = (0usize..3, 1u32..=8, 0.0f64..500.0, 0.5f64..300.0);
+    prop::collection::vec(job, 1..60).prop_map(|jobs| {
+        let jobs = jobs
+            .into_iter()
+            .enumerate()
+            .map(|(index, (workload, gpus, submit, duration))| TraceJob {
+                job: JobId::new(format!("job-{index}")).unwrap(),
+                workload: ["a", "b", "c"][workload].into(),
+                // Mostly small, some over two nodes.
+                gpus: if gpus > 5 { gpus } else { 1 + gpus / 4 },
+                submit_seconds: submit.floor(),
+                duration_seconds: duration,
+                sm_active_ratio: Some(0.9),
+            })
+            .collect();
+        Trace::new("random", jobs).unwrap()
+    })
+}
+
+fn tables() -> (SlowdownTable, SlowdownTable) {
+    let (mut truth, mut planner) = (SlowdownTable::new("truth"), SlowdownTable::new("planner"));
+    for (row, subject) in ["a", "b", "c"].into_iter().enumerate() {
+        for (column, co_runner) in ["a", "b", "c"].into_iter().enumerate() {
+            let slowdown = 1.0 + 0.17 * row as f64 + 0.11 * column as f64;
+            truth.set(subject, co_runner, Slowdown::new(slowdown).unwrap(), None);
+            planner.set(subject, co_runner, Slowdown::new(slowdown * 0.95).unwrap(), None);
+        }
+    }
+    (truth, planner)
+}
+
+fn policies() -> Vec<PolicyKind> {
+    let mut policies: Vec<_> =
+        PolicyKind::NAMES.iter().map(|name| PolicyKind::parse(name).unwrap()).collect();
+    policies.push(PolicyKind::Srtf { error_factor: 2.0, seed: Seed(3) });
+    policies.push(PolicyKind::Las { thresholds_gpu_seconds: vec![20.0, 100.0] });
+    policies
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn work_and_gpu_seconds_are_conserved(trace in traces(), nodes in 2u32..5) {
+        let cluster = ClusterSpec::new(nodes, 4).unwrap();
+        let (truth, planner) = tables();
+        let tables = Tables { truth: &truth, planner: &planner };
+        let options = Options { restart_seconds: 3.0, keep_jobs: true, ..Options::default() };
+        for policy in policies() {
+            let result = simulate(&trace, &cluster, &policy, Some(&tables), &options).unwrap();
+            prop_assert_eq!(result.jobs.len(), trace.jobs().len());
+            let held = result.allocated_ratio * f64::from(cluster.gpus()) * result.makespan_seconds;
+            // GPUs held by jobs, counted job by job: a shared GPU is in two jobs' time, so it comes off once.
+            let by_job: f64 = result.jobs.iter().map(|job| job.running_seconds * f64::from(job.gpus)).sum();
+            prop_assert!((held - (by_job - result.shared_gpu_seconds)).abs() <= 1e-6 * held, "{policy:?}: {held} {by_job}");
+            prop_assert!(result.allocated_ratio <= 1.0 + 1e-9);
+            prop_assert!(result.sm_active_ratio.unwrap() <= result.allocated_ratio + 1e-9);
+            for job in &result.jobs {
+                prop_assert!(job.finish_seconds.is_finite() && job.start_seconds >= job.submit_seconds);
+                prop_assert!(job.running_seconds <= job.finish_seconds - job.start_seconds + 1e-6);
+                let work = job.isolated_seconds + job.overhead_seconds;
+                prop_assert!((job.overhead_seconds - 3.0 * f64::from(job.preemptions_total)).abs() < 1e-9);
+                if job.colocated_seconds <= 0.0 {
+                    prop_assert!((job.running_seconds - work).abs() < 1e-6, "{policy:?}: {job:?}");
+                } else {
+                    // The mildest pair of the table slows by nothing, the worst by 1.56.
+                    prop_assert!(job.running_seconds >= work - 1e-6 && job.running_seconds <= work * 1.56 + 1e-6);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes(trace in traces()) {
+        let cluster = ClusterSpec::new(3, 4).unwrap();
+        let (truth, planner) = tables();
+        let tables = Tables { truth: &truth, planner: &planner };
+        for policy in policies() {
+            let run = || serde_json::to_string(&simulate(&trace, &cluster, &policy, Some(&tables), &Options::default()).unwrap()).unwrap();
+            prop_assert_eq!(run(), run());
+        }
+    }
+
+    #[test]
+    fn strict_fifo_starts_in_order(trace in traces()) {
+        let cluster = ClusterSpec::new(2, 4).unwrap();
+        let options = Options { keep_jobs: true, ..Options::default() };
+        let result = simulate(&trace, &cluster, &PolicyKind::Fifo, None, &options).unwrap();
+        prop_assert!(result.jobs.is_sorted_by(|a, b| a.start_seconds <= b.start_seconds));
+    }
+}
+
+#[test]
+fn srtf_and_colocation_help_under_load_and_the_baseline_is_one() {
+    let cluster: ClusterSpec = "n4g8".parse().unwrap();
+    let traces: Vec<Trace> = (0..12)
+        .map(|seed| {
+            let options = SyntheticOptions {
+                jobs: 500,
+                load: 1.4,
+                cluster,
+                workloads: vec![("a".into(), Some(0.3)), ("b".into(), Some(0.4)), ("c".into(), Some(0.5))],
+                median_seconds: 900.0,
+            };
+            Trace::synthetic(&options, Seed(seed)).unwrap()
+        })
+        .collect();
+    let (truth, planner) = tables();
+    let tables = Tables { truth: &truth, planner: &planner };
+    let policies: Vec<_> =
+        ["fifo_backfill", "srtf", "elastico"].iter().map(|name| PolicyKind::parse(name).unwrap()).collect();
+    let comparison = compare(&traces, &cluster, &policies, Some(&tables), &Options::default()).unwrap();
+    let ratios: Vec<_> = comparison.rows.iter().map(|row| row.jct_mean_ratio).collect();
+    assert_eq!((ratios[0].point, ratios[0].n), (1.0, 12));
+    assert!(ratios[1].upper.unwrap() < 1.0, "{ratios:?}");
+    assert!(ratios[2].upper.unwrap() < 1.0, "{ratios:?}");
+    let activity: Vec<_> =
+        comparison.rows.iter().map(|row| row.sm_active_while_arriving_ratio.unwrap()).collect();
+    assert!(activity[2] > activity[0], "{activity:?}");
+    assert_eq!(
+        (comparison.truth.as_deref(), comparison.planner.as_deref()),
+        (Some("truth"), Some("planner"))
+    );
+    assert!(compare(&[], &cluster, &policies, None, &Options::default()).is_err());
+}
