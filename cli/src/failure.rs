@@ -74,10 +74,29 @@ pub(crate) fn render(error: &anyhow::Error) -> String {
             hints.push(hint);
         }
     }
+    if hints.is_empty() {
+        let of_io = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).and_then(hint_of_io);
+        hints.push(of_io.unwrap_or_else(|| "correct the place that the error names, and run the command again".to_owned()));
+    }
     for hint in hints {
         let _ = writeln!(text, "\nhint: {hint}");
     }
     text
+}
+
+/// What helps against the faults of files that are the same for every command.
+fn hint_of_io(error: &io::Error) -> Option<String> {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "check the path; it is taken from the folder that you are in",
+        io::ErrorKind::PermissionDenied => "choose a place that you may use, or ask its owner",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space, or choose a place with --out",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a place that can be written with --out",
+        io::ErrorKind::IsADirectory => "name a file, not a folder",
+        io::ErrorKind::NotADirectory => "name a folder, not a file",
+        io::ErrorKind::InvalidData => "the file must be UTF-8 text",
+        _ => return None,
+    };
+    Some(hint.to_owned())
 }
 
 /// 2 for bad input, 3 where the machine is at fault.
@@ -131,6 +150,8 @@ mod tests {
             render(&error),
             "error: cannot read `jobs.toml`\n  caused by: `x` is no number\n\nhint: give a number\n"
         );
+        let missing = anyhow::Error::from(io::Error::from(io::ErrorKind::NotFound)).context("cannot read `a`");
+        assert!(render(&missing).contains("\nhint: check the path"), "{}", render(&missing));
     }
 
     #[test]

@@ -140,12 +140,14 @@ fn facts(dataset: &Dataset, summaries: &[PairSummary], limit: f64) -> anyhow::Re
     let safe = slowdowns.iter().filter(|slowdown| **slowdown <= limit).count();
     let mut facts = vec![
         Fact::new(summaries.len().to_string(), "subjects beside a co-runner", format!("{} trials", dataset.pairs.rows() / 2)),
-        Fact::new(
-            format!("{:.0} %", 100.0 * safe as f64 / slowdowns.len().max(1) as f64),
+    ];
+    if !slowdowns.is_empty() {
+        facts.push(Fact::new(
+            format!("{:.0} %", 100.0 * safe as f64 / slowdowns.len() as f64),
             format!("slowed by {limit}x or less"),
             format!("n = {}", slowdowns.len()),
-        ),
-    ];
+        ));
+    }
     if !widths.is_empty() {
         facts.push(Fact::new(
             format!("{:.1} %", 100.0 * median(&widths)),
@@ -306,7 +308,7 @@ fn model(material: &Material<'_>) -> anyhow::Result<Option<Section>> {
         }
         view.groups = groups.into_values().collect();
         view.note = "Read the unseen family first: a random pair flatters every model.".to_owned();
-        section = section.with(Figure::bars(&view)?).with(crate::commands::evaluation_table(evaluation));
+        section = section.with(Figure::bars(&view)?).with(crate::commands::evaluation_table(evaluation, true));
     }
     for split in [Split::UnseenFamily, Split::RandomPair] {
         let points: Vec<PredictionPoint> = material

@@ -207,6 +207,18 @@ fn did_you_mean(suggestion: Option<&str>) -> String {
 }
 
 impl Error {
+    /// Whether the machine is at fault rather than the input: a runtime library that is missing or unusable.
+    pub const fn is_environment(&self) -> bool {
+        matches!(
+            self,
+            Self::LibraryMissing { .. }
+                | Self::LibraryTooOld { .. }
+                | Self::LibraryBroken { .. }
+                | Self::LibraryBusy { .. }
+                | Self::Runtime { .. }
+        )
+    }
+
     pub(crate) fn graph(part: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Graph { part: part.into(), reason: reason.into() }
     }

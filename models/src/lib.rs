@@ -51,6 +51,7 @@ pub use onnx::export::export;
 pub use physics::{PhysicsSpec, physics, prepare};
 pub use predictor::{Backend, LoadOptions, Prediction, Predictor, load, load_bytes};
 pub use profile::{Profiles, SharePoint, WorkloadProfile};
+pub use runtime::runtime_library;
 pub use schema::{Feature, FeatureSchema, SchemaDifference, Side};
 pub use spec::{Body, DOMAIN_TOLERANCE_RATIO, Domain, ModelSpec, fit_domain};
 pub use verify::{EXPORT_TOLERANCE, Verification, verify};

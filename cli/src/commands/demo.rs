@@ -25,6 +25,10 @@ const JOBS: &str = include_str!("../../demo/jobs.toml");
 
 /// A slowdown up to this counts as safe to share, in the demo.
 const LIMIT: f64 = 1.5;
+/// Smaller than the defaults, so that two cores are done within a minute: rows, trees, and folds of families.
+const ROWS: usize = 3000;
+const TREES: usize = 80;
+const FOLDS: usize = 7;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -182,6 +186,8 @@ fn learn(examples: &Examples) -> anyhow::Result<(Evaluation, Trained, String)> {
         learners: vec![LearnerKind::Mean, LearnerKind::ProcessorSharing, LearnerKind::ElasticNet],
         limit: LIMIT,
         seed: Seed(1),
+        most_folds: FOLDS,
+        most_rows: ROWS,
         ..EvaluateOptions::default()
     };
     let mut evaluation = elastico_trainer::evaluate(examples, &options)?;
@@ -189,6 +195,9 @@ fn learn(examples: &Examples) -> anyhow::Result<(Evaluation, Trained, String)> {
         limit: LIMIT,
         seed: Seed(1),
         splits: vec![Split::RandomPair, Split::UnseenFamily],
+        most_folds: FOLDS,
+        most_rows: ROWS,
+        trees: TREES,
         ..TrainOptions::default()
     };
     let trained = elastico_trainer::train(examples, &train_options)?;

@@ -56,7 +56,10 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         kinds(&examples),
     ));
     let evaluation = elastico_trainer::evaluate(&examples, &options)?;
-    output::answer(arguments.format, &evaluation, &[table(&evaluation)])?;
+    for gap in gaps(&evaluation) {
+        talk.say(gap);
+    }
+    output::answer(arguments.format, &evaluation, &[table(&evaluation, arguments.format != Format::Table)])?;
     Ok(Ending::Done)
 }
 
@@ -65,42 +68,57 @@ pub(crate) fn kinds(examples: &Examples) -> String {
     examples.origin.device_kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The judgement as a table, the mean predictor beside every learner.
-pub(crate) fn table(evaluation: &Evaluation) -> Table {
+/// The judgement as a table, the mean predictor beside every learner. For people only what fits 80 columns.
+pub(crate) fn table(evaluation: &Evaluation, is_complete: bool) -> Table {
     let kinds: Vec<&str> = evaluation.device_kinds.iter().map(|kind| kind.as_str()).collect();
-    let mut table = Table::new(
-        evaluation.schema.clone(),
-        format!("scores on {} data, safe = slowdown <= {}", kinds.join(" and "), evaluation.limit),
-        vec![
-            Column::text("split"),
-            Column::text("learner"),
-            Column::number("n", ""),
-            Column::number("mape", "").label("MAPE"),
-            Column::number("rmse", "").label("RMSE"),
-            Column::number("r2", "").label("R2"),
-            Column::number("p95_abs_error", "").label("P95"),
-            Column::number("spearman", "").label("rho"),
-            Column::number("safe_precision", "").label("prec"),
-            Column::number("safe_recall", "").label("rec"),
-        ],
-    );
+    let mut columns = vec![
+        Column::text("split"),
+        Column::text("learner"),
+        Column::number("n", ""),
+        Column::number("mape", "").label("MAPE"),
+        Column::number("r2", "").label("R2"),
+        Column::number("spearman", "").label("rho"),
+        Column::number("safe_precision", "").label("prec"),
+        Column::number("safe_recall", "").label("rec"),
+    ];
+    if is_complete {
+        columns.extend(
+            ["rmse", "p95_abs_error", "mape_lower", "mape_upper", "safe_base_rate"].map(|name| Column::number(name, "")),
+        );
+    }
+    let title = format!("scores on {} data, safe = slowdown <= {}", kinds.join(" and "), evaluation.limit);
+    let mut table = Table::new(evaluation.schema.clone(), title, columns);
     for row in &evaluation.rows {
-        let mut cells = vec![row.split.as_str().into(), row.learner.as_str().into(), Value::Count(row.n)];
-        match &row.scores {
-            Some(scores) => cells.extend([
-                Value::number(scores.mape, 4),
-                Value::number(scores.rmse, 3),
-                optional(scores.r2, 2),
-                Value::number(scores.p95_abs_error, 3),
-                optional(scores.spearman, 2),
-                optional(scores.safe_precision, 2),
-                optional(scores.safe_recall, 2),
-            ]),
-            None => cells.extend(std::iter::repeat_n(Value::Missing, 7)),
+        let Some(scores) = &row.scores else { continue };
+        let mut cells = vec![
+            row.split.as_str().into(),
+            row.learner.as_str().into(),
+            Value::Count(row.n),
+            Value::number(scores.mape, 4),
+            optional(scores.r2, 2),
+            optional(scores.spearman, 2),
+            optional(scores.safe_precision, 2),
+            optional(scores.safe_recall, 2),
+        ];
+        if is_complete {
+            let (lower, upper) = scores.mape_interval.unwrap_or((f64::NAN, f64::NAN));
+            cells.extend(
+                [scores.rmse, scores.p95_abs_error, lower, upper, scores.safe_base_rate]
+                    .map(|value| Value::number(value, 3)),
+            );
         }
         table.push(cells);
     }
     table
+}
+
+/// Why some rows have no scores, each reason once.
+fn gaps(evaluation: &Evaluation) -> std::collections::BTreeSet<String> {
+    evaluation
+        .rows
+        .iter()
+        .filter_map(|row| Some(format!("{}: no scores for {}: {}", row.split.as_str(), row.learner.as_str(), row.reason.as_ref()?)))
+        .collect()
 }
 
 fn optional(value: Option<f64>, decimals: usize) -> Value {

@@ -1,6 +1,6 @@
 //! `elastico place`
 
-use super::predict::Model;
+use super::predict::Engine;
 use crate::failure::Ending;
 use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
@@ -81,13 +81,17 @@ impl State {
 /// The model is optional: without one nobody shares.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OptionalModel {
+    /// The model file; without one no job shares a GPU
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+
     #[command(flatten)]
-    model: Option<Model>,
+    engine: Engine,
 }
 
 impl OptionalModel {
     pub(crate) fn load(&self) -> anyhow::Result<Option<Box<dyn Predictor>>> {
-        self.model.as_ref().map(Model::load).transpose()
+        self.model.as_deref().map(|model| self.engine.load(model)).transpose()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::failure::{Ending, usage};
 use crate::output::{self, Format};
+use anyhow::Context as _;
 use elastico_core::SharingMode;
 use elastico_datasets::{Dataset, TextColumn};
 use elastico_models::{Backend, LoadOptions, Prediction, Predictor, Profiles, WorkloadProfile};
@@ -14,9 +15,16 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Model {
     /// The model file
     #[arg(long, value_name = "FILE")]
-    pub(crate) model: PathBuf,
+    model: PathBuf,
 
-    /// Who evaluates it; auto takes ONNX Runtime where a sound library is found
+    #[command(flatten)]
+    engine: Engine,
+}
+
+/// Who evaluates a model.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Engine {
+    /// Who evaluates the model; auto takes ONNX Runtime where a sound library is found
     #[arg(long, value_enum, default_value_t)]
     backend: BackendChoice,
 
@@ -38,13 +46,19 @@ enum BackendChoice {
 
 impl Model {
     pub(crate) fn load(&self) -> anyhow::Result<Box<dyn Predictor>> {
+        self.engine.load(&self.model)
+    }
+}
+
+impl Engine {
+    pub(crate) fn load(&self, model: &Path) -> anyhow::Result<Box<dyn Predictor>> {
         let backend = match self.backend {
             BackendChoice::Auto => Backend::Auto,
             BackendChoice::Native => Backend::Native,
             BackendChoice::Ort => Backend::Ort,
         };
         let options = LoadOptions { backend, library: self.ort_library.clone() };
-        Ok(elastico_models::load(&self.model, options)?)
+        elastico_models::load(model, options).with_context(|| format!("cannot use the model `{}`", model.display()))
     }
 }
 

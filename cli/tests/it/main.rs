@@ -1,0 +1,5 @@
+//! The `elastico` command as a user meets it.
+
+mod architecture;
+mod bad_input;
+mod road;
