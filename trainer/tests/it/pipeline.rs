@@ -136,11 +136,22 @@ fn masked(card: &str) -> String {
 }
 
 #[test]
-fn leaves_are_merged_until_the_file_fits() {
+fn forests_shrink_until_the_file_fits() {
     let examples = examples(&MadeUp::default());
-    let small = train(&examples, &TrainOptions { max_bytes: 120_000, ..quick() }).unwrap();
-    assert!(small.onnx.len() <= 120_000, "{}", small.onnx.len());
-    assert!(small.metadata.facts["min_leaf"].parse::<usize>().unwrap() > 1);
+    let size = |max_bytes| {
+        let trained = train(&examples, &TrainOptions { max_bytes, ..quick() }).unwrap();
+        assert!(
+            trained.onnx.len() <= max_bytes && trained.onnx.len() * 3 > max_bytes,
+            "{}",
+            trained.onnx.len()
+        );
+        let fact = |name: &str| trained.metadata.facts[name].parse::<usize>().unwrap();
+        (fact("trees"), fact("min_leaf"))
+    };
+    let (trees, min_leaf) = size(train(&examples, &quick()).unwrap().onnx.len() * 7 / 10);
+    assert!((20..40).contains(&trees) && min_leaf == 1, "{trees} trees, leaves of {min_leaf}");
+    let (trees, min_leaf) = size(120_000);
+    assert!(trees == 20 && min_leaf > 1, "{trees} trees, leaves of {min_leaf}");
     let error = train(&examples, &TrainOptions { max_bytes: 1_000, ..quick() }).unwrap_err();
     assert!(matches!(error, elastico_trainer::Error::TooLarge { limit: 1_000, .. }), "{error}");
 }
