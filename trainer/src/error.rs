@@ -112,16 +112,6 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// The exported file does not give what the learner gave.
-    #[error(
-        "the exported model disagrees with the learner by {difference:.1e} (relative), the limit is {limit:.0e}"
-    )]
-    Disagreement {
-        /// The largest relative difference.
-        difference: f64,
-        /// The limit.
-        limit: f64,
-    },
 }
 
 impl Hint for Error {
@@ -146,7 +136,7 @@ impl Hint for Error {
             Self::Unknown { known, .. } => Some(format!("one of {known}")),
             Self::NoSplit { .. } => Some("at least two different pairs are needed".into()),
             Self::TooLarge { .. } => Some("raise the size limit, or train with fewer trees".into()),
-            Self::Setting { .. } | Self::Learner { .. } | Self::Disagreement { .. } => None,
+            Self::Setting { .. } | Self::Learner { .. } => None,
         }
     }
 }
