@@ -37,12 +37,13 @@ pub(crate) fn generate(size: Size, seed: Seed, sharing: &[SharingMode]) -> Gener
     for (pool, device) in ["h100", "a100-80gb"].iter().enumerate().take(size.pools as usize) {
         let gpus = size.gpus / size.pools + u32::from(pool == 0) * (size.gpus % size.pools);
         let nodes = gpus.div_ceil(size.per_node);
-        text.push_str(&format!(
+        let pool = format!(
             "[[pool]]\nid = \"p{pool}\"\ndevice = \"{device}\"\nnodes = {nodes}\ngpus_per_node = {}\ngpus = {gpus}\n\
              price_per_gpu_hour = {}\n",
             size.per_node,
             2 - pool
-        ));
+        );
+        text.push_str(&pool);
     }
     let cluster = Cluster::from_toml(&text, Path::new("generated")).expect("the generated cluster is valid");
     let mut job = Vec::new();

@@ -94,7 +94,18 @@ pub(crate) fn oracle(problem: &Problem, prices: &PriceTable) -> Answer {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Planes {
     values: Vec<f64>,
+    /// Relative to capacity, per scarce resource.
     uses: Vec<Vec<f64>>,
+    /// The value that everything is relative to.
+    scale: f64,
+}
+
+impl Planes {
+    fn add(&mut self, problem: &Problem, scarce: &[(usize, usize)], answer: &Answer) {
+        let relative = |(pool, at): &(usize, usize)| answer.used[*pool][*at] / problem.capacity[*pool][*at];
+        self.values.push(answer.value);
+        self.uses.push(scarce.iter().map(relative).collect());
+    }
 }
 
 /// The best prices found.
@@ -150,47 +161,41 @@ pub(crate) fn minimise(
     stop: Stop,
 ) -> Solved {
     let free = vec![[0.0; RESOURCES]; problem.capacity.len()];
-    let at_zero = oracle(problem, &free);
-    let total = at_zero.surplus.iter().sum::<f64>().max(0.0);
-    let value = total.max(f64::MIN_POSITIVE);
-    let mut scale = Scale { problem, scarce: problem.scarce(), value };
-    scale.scarce.retain(|(pool, resource)| problem.capacity[*pool][*resource] > 0.0);
-    let resources = scale.scarce.len();
-    let mut solved = Solved { prices: free, upper: total, lower: 0.0, calls: 1, answer: Answer::default() };
-    if planes.uses.first().is_some_and(|uses| uses.len() != resources) {
-        *planes = Planes::default();
-    }
-    let add = |planes: &mut Planes, answer: &Answer| {
-        planes.values.push(answer.value);
-        planes.uses.push(
-            scale
-                .scarce
-                .iter()
-                .map(|(pool, at)| answer.used[*pool][*at] / problem.capacity[*pool][*at])
-                .collect(),
-        );
-    };
-    add(planes, &at_zero);
-    let over: Vec<f64> = planes.uses.last().cloned().unwrap_or_default();
-    solved.answer = at_zero;
-    if resources == 0 || total <= 0.0 {
-        solved.lower = solved.answer.value;
-        return solved;
-    }
-    let mut next = if let Some(prices) = warm {
-        scale.scaled(prices)
-    } else {
+    let mut scarce = problem.scarce();
+    scarce.retain(|(pool, resource)| problem.capacity[*pool][*resource] > 0.0);
+    let resources = scarce.len();
+    let mut solved =
+        Solved { prices: free, upper: f64::INFINITY, lower: 0.0, calls: 0, answer: Answer::default() };
+    let mut next = vec![0.0; resources];
+    if planes.values.is_empty() || warm.is_none() {
+        // The answer at no price gives the scale of values, and the whole solution where nothing is short.
+        solved.answer = oracle(problem, &solved.prices);
+        solved.upper = solved.answer.surplus.iter().sum::<f64>().max(0.0);
+        solved.calls = 1;
+        planes.scale = solved.upper.max(f64::MIN_POSITIVE);
+        planes.add(problem, &scarce, &solved.answer);
+        if resources == 0 || solved.upper <= 0.0 {
+            solved.lower = solved.answer.value;
+            return solved;
+        }
+        let over: Vec<f64> = planes.uses.last().cloned().unwrap_or_default();
         // A half of the value spread over what would be short: prices near which the first real choices differ.
         let short = over.iter().filter(|used| **used > 1.0).count().max(1) as f64;
-        over.iter().map(|used| if *used > 1.0 { 0.5 / short } else { 0.0 }).collect()
-    };
+        next = over.iter().map(|used| if *used > 1.0 { 0.5 / short } else { 0.0 }).collect();
+    }
+    let value = planes.scale;
+    let scale = Scale { problem, scarce, value };
+    if let Some(prices) = warm {
+        next = scale.scaled(prices);
+    }
     let mut best = vec![0.0; resources];
-    while solved.calls < stop.calls {
+    // Once at least: without an answer there is no bound.
+    while solved.calls < stop.calls.max(2) {
         let prices = scale.prices(&next);
         let answer = oracle(problem, &prices);
         solved.calls += 1;
         let upper = next.iter().sum::<f64>() * value + answer.surplus.iter().sum::<f64>();
-        add(planes, &answer);
+        planes.add(problem, &scale.scarce, &answer);
         if upper < solved.upper {
             solved.upper = upper;
             solved.prices = prices;

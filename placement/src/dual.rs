@@ -54,7 +54,7 @@ pub(crate) fn solve(instance: &mut Instance<'_>, warm: Option<&PriceTable>) -> D
         dual.surplus.clone_from(&solved.answer.surplus);
         dual.answer = solved.answer;
         let least = tolerance * 0.1 * solved.upper / instance.problem.jobs().max(1) as f64;
-        let (worst, missing) = instance.violations(&dual.prices, &dual.surplus, 8, least);
+        let (worst, missing) = instance.violations(&dual.prices, &dual.surplus, 4, least);
         // Half of the worst violation at both ends covers every pair.
         let covered: Vec<f64> =
             dual.surplus.iter().zip(&worst).map(|(surplus, over)| surplus + over * 0.5).collect();

@@ -105,7 +105,7 @@ impl Default for Options {
             share_across_tenants: false,
             objective: Objective::default(),
             scaling: ScalingLaw::default(),
-            partners: 16,
+            partners: 10,
             tolerance: 1e-4,
             calls: 60,
             search: 100_000,

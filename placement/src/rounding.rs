@@ -131,6 +131,42 @@ impl<'a> Rounder<'a> {
             .map(|(at, _)| at)
     }
 
+    /// Finds the best place for a job that lost its own: alone, or with a job that waits or is alone.
+    fn settle(&self, state: &mut Rounded, orphan: usize) {
+        let single = self.best_single(state, orphan);
+        let alone = single.map_or(-self.surplus[orphan], |at| {
+            self.problem.singles[orphan][at].reduced(self.prices) - self.surplus[orphan]
+        });
+        let mut best = (alone, None);
+        for &(slack, at) in &self.near[orphan] {
+            let partner = self.partner(orphan, at);
+            if !matches!(state.choices[partner], Choice::Pair(_)) {
+                let score = slack + self.loss(state, partner);
+                if score > best.0 {
+                    best = (score, Some((partner, at)));
+                }
+            }
+        }
+        if let Some((partner, at)) = best.1 {
+            let before = state.choices[partner];
+            self.release(state, partner);
+            let pair = &self.problem.pairs[at];
+            if self.room(state, pair.pool, &pair.demand) {
+                self.set(state, Column::Pair(at));
+                return;
+            }
+            if let Choice::Single(at) = before {
+                self.set(state, Column::Single(partner, at));
+            }
+        }
+        if let Some(at) = single.filter(|at| {
+            let column = &self.problem.singles[orphan][*at];
+            self.room(state, column.pool, &column.demand)
+        }) {
+            self.set(state, Column::Single(orphan, at));
+        }
+    }
+
     fn order(&self) -> Vec<Column> {
         let mut all: Vec<(f64, Column)> = Vec::new();
         for (job, columns) in self.problem.singles.iter().enumerate() {
@@ -214,8 +250,10 @@ impl<'a> Rounder<'a> {
     fn fill(&self, state: &mut Rounded, order: &[Column]) {
         for _ in 0..6 {
             let mut changed = false;
+            let losses = (0..self.problem.jobs()).map(|job| self.loss(state, job));
+            let most_lost = losses.fold(0.0, f64::max);
             for &column in order {
-                changed |= self.try_column(state, column);
+                changed |= self.try_column(state, column, most_lost);
             }
             if !changed {
                 return;
@@ -223,7 +261,8 @@ impl<'a> Rounder<'a> {
         }
     }
 
-    fn try_column(&self, state: &mut Rounded, column: Column) -> bool {
+    /// `most_lost` bounds what any one job gives away at present.
+    fn try_column(&self, state: &mut Rounded, column: Column, most_lost: f64) -> bool {
         let (pool, demand, value, jobs) = match column {
             Column::Single(job, at) => {
                 let single = &self.problem.singles[job][at];
@@ -259,8 +298,22 @@ impl<'a> Rounder<'a> {
             .flatten()
             .map(|job| self.problem.singles[*job].iter().map(|single| single.value).fold(0.0, f64::max))
             .sum();
+        // An orphan may take up a job that gives away more than the rest of the change does.
+        let widens = orphans.iter().any(Option::is_some) && {
+            let slack = match column {
+                Column::Single(job, at) => {
+                    self.problem.singles[job][at].reduced(self.prices) - self.surplus[job]
+                }
+                Column::Pair(at) => {
+                    let pair = &self.problem.pairs[at];
+                    pair.reduced(self.prices) - self.surplus[pair.a] - self.surplus[pair.b]
+                }
+            };
+            let losses: f64 = jobs.iter().take(count).map(|job| self.loss(state, *job)).sum();
+            losses + slack + most_lost > 0.0
+        };
         let least = 1e-12 * value.abs();
-        if value + most_back <= lost + least {
+        if value + most_back <= lost + least && !widens {
             return false;
         }
         freed.iter_mut().zip(demand).for_each(|(used, amount)| *used += amount);
@@ -286,8 +339,9 @@ impl<'a> Rounder<'a> {
             orphans = [None, None];
         }
         for orphan in orphans.into_iter().flatten() {
-            if let Some(at) = self.best_single(&trial, orphan) {
-                self.set(&mut trial, Column::Single(orphan, at));
+            // The first orphan may have taken up the second.
+            if trial.choices[orphan] == Choice::Waiting {
+                self.settle(&mut trial, orphan);
             }
         }
         if trial.value > state.value + least {

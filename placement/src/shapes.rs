@@ -35,8 +35,8 @@ pub struct ScalingLaw {
 }
 
 impl Default for ScalingLaw {
-    /// 0.9 and 0.8: the middle of the measured all-reduce training of ElasticFlow (ASPLOS 2023), whose models keep
-    /// 0.75 to 0.95 of linear speed per doubling within a node.
+    /// 0.9 and 0.8: an assumption, not a measurement, which is why such shapes are marked `assumed`. Two measured points
+    /// of the job replace it.
     fn default() -> Self {
         Self { within_node: 0.9, across_nodes: 0.8 }
     }

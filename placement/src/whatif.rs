@@ -187,7 +187,7 @@ fn answer(
     } else {
         Verdict::No
     };
-    let binds = binds(a, b, &ways, &known.map(|profile| profile.is_some()), memory_fits, question);
+    let binds = binds(a, b, &ways, known.map(|profile| profile.is_some()), memory_fits, question);
     let kinds = known.iter().flatten().map(|profile| profile.device_kind);
     Ok(PairAnswer {
         schema: PAIR_SCHEMA.to_owned(),
@@ -209,11 +209,11 @@ fn binds(
     a: &WorkloadId,
     b: &WorkloadId,
     ways: &[PairWay],
-    known: &[bool; 2],
+    known: [bool; 2],
     memory_fits: Option<bool>,
     question: &PairQuestion,
 ) -> String {
-    if let Some(missing) = [a, b].into_iter().zip(known).find(|(_, known)| !**known) {
+    if let Some(missing) = [a, b].into_iter().zip(known).find(|(_, known)| !known) {
         return format!("{} has no profile on {}", missing.0, question.device);
     }
     if memory_fits == Some(false) {

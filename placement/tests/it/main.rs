@@ -1,8 +1,8 @@
 //! Files, messages and answers as a user sees them.
 
-use elastico_core::Hint;
-use elastico_models::Profiles;
-use elastico_placement::whatif::WhatIf;
+use elastico_core::{DeviceKind, FamilyId, Hint, Slowdown, WorkloadId, WorkloadKind};
+use elastico_models::{FeatureSchema, ModelMetadata, Prediction, Predictor, Profiles, WorkloadProfile};
+use elastico_placement::whatif::{PairQuestion, Verdict, WhatIf, pair, partners};
 use elastico_placement::{Allocator, Cluster, Error, Jobs, Options, WaitReason, check, schemas};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
+#[expect(clippy::unwrap_used, reason = "a helper of tests")]
 fn example() -> (Allocator, Jobs) {
     let cluster = Cluster::read(&folder("examples/cluster.toml")).unwrap();
     let jobs = Jobs::read(&folder("examples/jobs.toml")).unwrap();
@@ -138,4 +139,126 @@ fn the_three_formats_say_the_same() {
     assert_eq!(toml, csv);
     assert_eq!(toml, json);
     assert_eq!(Jobs::from_json(&serde_json::to_string(&toml.job).unwrap(), file).unwrap(), toml);
+}
+
+/// Slowdown of the subject = 1 + the co-runner's demand, and 5 % more as the upper bound; demands over 2 are unknown.
+struct Law(ModelMetadata);
+
+#[expect(clippy::unwrap_used, reason = "a helper of tests")]
+impl Law {
+    fn new() -> Self {
+        let names = ["subject_sm_active_ratio", "co_runner_sm_active_ratio", "subject_share_ratio"];
+        let schema = FeatureSchema::new(&names.map(str::to_owned)).unwrap();
+        let mut metadata = ModelMetadata::new(schema, "law");
+        metadata.device_kinds = vec![DeviceKind::Simulated];
+        Self(metadata)
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a helper of tests")]
+impl Predictor for Law {
+    fn metadata(&self) -> &ModelMetadata {
+        &self.0
+    }
+
+    fn backend(&self) -> &'static str {
+        "law"
+    }
+
+    fn predict(&self, rows: &[f32]) -> Result<Vec<Prediction>, elastico_models::Error> {
+        let of_row = |row: &[f32]| {
+            let slowdown = (1.0 + f64::from(row[1])) / f64::from(row[2]).max(0.5);
+            Prediction {
+                slowdown: Slowdown::new(slowdown).unwrap(),
+                upper: Slowdown::new(slowdown * 1.05).unwrap(),
+                in_domain: row[0] <= 2.0 && row[1] <= 2.0,
+            }
+        };
+        Ok(rows.chunks_exact(3).map(of_row).collect())
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a helper of tests")]
+fn profiled(name: &str, kind: WorkloadKind, demand: f64, footprint: f64) -> WorkloadProfile {
+    WorkloadProfile {
+        workload: WorkloadId::new(name).unwrap(),
+        family: FamilyId::new("family").unwrap(),
+        kind,
+        device: "h100".to_owned(),
+        device_kind: DeviceKind::Simulated,
+        fields: [("step_seconds", 0.1), ("sm_active_ratio", demand), ("footprint_bytes", footprint)]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+        shares: Vec::new(),
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a helper of tests")]
+fn profiles() -> Profiles {
+    Profiles::new([
+        profiled("train", WorkloadKind::Training, 0.3, 30e9),
+        profiled("light", WorkloadKind::Inference, 0.1, 10e9),
+        profiled("heavy", WorkloadKind::Inference, 0.9, 10e9),
+        profiled("large", WorkloadKind::Inference, 0.1, 70e9),
+        profiled("strange", WorkloadKind::Inference, 3.0, 1e9),
+    ])
+    .unwrap()
+}
+
+#[test]
+fn pairs_are_judged_by_both_upper_bounds_memory_and_domain() {
+    let id = |name: &str| WorkloadId::new(name).unwrap();
+    let question = PairQuestion::on("h100", &Options::default());
+    let ask = |a: &str, b: &str| pair(&id(a), &id(b), &question, &profiles(), &Law::new());
+    let light = ask("train", "light").unwrap();
+    assert_eq!(light.verdict, Verdict::Yes);
+    assert!((light.ways[0].slowdown[0] - 1.1).abs() < 1e-6 && (light.ways[0].slowdown[1] - 1.3).abs() < 1e-6);
+    assert!(light.basis.simulated);
+    assert_eq!(ask("train", "heavy").unwrap().verdict, Verdict::No);
+    assert_eq!(ask("train", "large").unwrap().verdict, Verdict::No);
+    assert_eq!(ask("train", "strange").unwrap().verdict, Verdict::CannotTell);
+    let texts = ["light", "heavy", "large", "strange"].map(|other| ask("train", other).unwrap().to_string());
+    insta::assert_snapshot!(texts.join("\n"));
+    insta::assert_snapshot!(told(&ask("train", "heavi").unwrap_err()), @r"
+    there is no workload `heavi`
+    hint: did you mean `heavy`?
+    ");
+    let all = partners(&id("train"), &[], &question, &profiles(), &Law::new()).unwrap();
+    assert_eq!(all.partners[0].b, id("light"));
+    assert_eq!(all.partners.len(), 5);
+}
+
+#[test]
+fn a_predictor_makes_jobs_share() {
+    let cluster = Cluster::from_toml(
+        "[[pool]]\nid = \"p\"\ndevice = \"h100\"\nnodes = 1\ngpus_per_node = 1\n",
+        Path::new("c"),
+    )
+    .unwrap();
+    let jobs = "[[job]]\nid = \"t\"\nworkload = \"train\"\n[[job]]\nid = \"l\"\nworkload = \"light\"\n\
+                [[job]]\nid = \"h\"\nworkload = \"heavy\"\n[[job]]\nid = \"s\"\nworkload = \"strange\"\n";
+    let jobs = Jobs::from_toml(jobs, Path::new("jobs.toml")).unwrap();
+    let allocator = Allocator::new(cluster, Options::default());
+    let (profiles, law) = (profiles(), Law::new());
+    let placement = allocator.solve(&jobs, &profiles, Some(&law)).unwrap();
+    assert!(check(&placement, allocator.cluster()).is_empty());
+    assert_eq!(placement.pairs(), 1);
+    assert!((placement.value - (1.0 / 1.1 + 1.0 / 1.3)).abs() < 1e-5);
+    assert!(placement.basis.simulated);
+    insta::assert_snapshot!(format!("{placement}{:?}", placement.refused_pairs));
+    let table = allocator.pair_table(&jobs, &profiles, &law).unwrap();
+    let whatif = WhatIf::new(&allocator, &jobs, &profiles, Some(&table)).unwrap();
+    let alone = whatif.without_sharing().unwrap();
+    assert!((alone.value_delta - (1.0 - 1.0 / 1.1 - 1.0 / 1.3)).abs() < 1e-5);
+    let strict = whatif.limit(1.2).unwrap();
+    assert_eq!(strict.after.pairs, 0);
+    assert!(whatif.limit(f64::NAN).is_err());
+    let mut strict_job = jobs.clone();
+    strict_job.job[1].slo_slowdown = Some(1.25);
+    assert_eq!(allocator.solve(&strict_job, &profiles, Some(&law)).unwrap().pairs(), 0);
+    let mut tenants = jobs.clone();
+    tenants.job[1].tenant = Some("other".to_owned());
+    assert_eq!(allocator.solve(&tenants, &profiles, Some(&law)).unwrap().pairs(), 0);
+    let again = allocator.update(&placement.prices, &jobs, &profiles, Some(&law)).unwrap();
+    assert!((again.value - placement.value).abs() < 1e-9);
 }
