@@ -76,7 +76,9 @@ pub(crate) fn render(error: &anyhow::Error) -> String {
     }
     if hints.is_empty() {
         let of_io = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).and_then(hint_of_io);
-        hints.push(of_io.unwrap_or_else(|| "correct the place that the error names, and run the command again".to_owned()));
+        hints.push(of_io.unwrap_or_else(|| {
+            "correct the place that the error names, and run the command again".to_owned()
+        }));
     }
     for hint in hints {
         let _ = writeln!(text, "\nhint: {hint}");
@@ -89,7 +91,9 @@ fn hint_of_io(error: &io::Error) -> Option<String> {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "check the path; it is taken from the folder that you are in",
         io::ErrorKind::PermissionDenied => "choose a place that you may use, or ask its owner",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space, or choose a place with --out",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free some space, or choose a place with --out"
+        }
         io::ErrorKind::ReadOnlyFilesystem => "choose a place that can be written with --out",
         io::ErrorKind::IsADirectory => "name a file, not a folder",
         io::ErrorKind::NotADirectory => "name a folder, not a file",
@@ -104,8 +108,12 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     let environment = error.chain().any(|cause| {
         cause.downcast_ref::<WithHint>().is_some_and(|error| error.environment)
             || cause.downcast_ref::<io::Error>().is_some_and(is_environment)
-            || cause.downcast_ref::<elastico_models::Error>().is_some_and(elastico_models::Error::is_environment)
-            || cause.downcast_ref::<elastico_profiler::Error>().is_some_and(elastico_profiler::Error::is_environment)
+            || cause
+                .downcast_ref::<elastico_models::Error>()
+                .is_some_and(elastico_models::Error::is_environment)
+            || cause
+                .downcast_ref::<elastico_profiler::Error>()
+                .is_some_and(elastico_profiler::Error::is_environment)
     });
     ExitCode::from(if environment { 3 } else { 2 })
 }
@@ -121,7 +129,9 @@ fn is_environment(error: &io::Error) -> bool {
 }
 
 fn hint_of(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
-    fn of<E: Hint + std::error::Error + 'static>(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    fn of<E: Hint + std::error::Error + 'static>(
+        cause: &(dyn std::error::Error + 'static),
+    ) -> Option<String> {
         cause.downcast_ref::<E>().and_then(Hint::hint)
     }
     cause
@@ -150,7 +160,8 @@ mod tests {
             render(&error),
             "error: cannot read `jobs.toml`\n  caused by: `x` is no number\n\nhint: give a number\n"
         );
-        let missing = anyhow::Error::from(io::Error::from(io::ErrorKind::NotFound)).context("cannot read `a`");
+        let missing =
+            anyhow::Error::from(io::Error::from(io::ErrorKind::NotFound)).context("cannot read `a`");
         assert!(render(&missing).contains("\nhint: check the path"), "{}", render(&missing));
     }
 

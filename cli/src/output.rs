@@ -73,7 +73,8 @@ pub(crate) fn prove_writable(path: &Path) -> anyhow::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create the folder `{}`", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the folder `{}`", folder.display()))?;
     tempfile::tempfile_in(folder).with_context(|| format!("cannot write into `{}`", folder.display()))?;
     Ok(())
 }
@@ -118,14 +119,15 @@ pub(crate) fn colour_on_stderr() -> bool {
 }
 
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
 }
 
 /// Columns of the terminal, 80 where stdout is none.
 fn terminal_width() -> u16 {
-    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or_else(|| {
-        terminal_size::terminal_size_of(io::stdout()).map_or(80, |(width, _)| width.0)
-    })
+    std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok())
+        .unwrap_or_else(|| terminal_size::terminal_size_of(io::stdout()).map_or(80, |(width, _)| width.0))
 }

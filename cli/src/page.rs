@@ -102,20 +102,29 @@ fn slowdowns(dataset: &Dataset, limit: f64) -> anyhow::Result<Section> {
         // Shares as the subject sees them make two texts of one mode; the family joins what belongs together.
         let mode: SharingMode = summary.sharing.parse().with_context(|| "a validated dataset")?;
         let key = match &mode {
-            SharingMode::Mps { .. } if mode.shares() != (1.0, 1.0) => format!("mps, shares {}", shares(&mode)),
+            SharingMode::Mps { .. } if mode.shares() != (1.0, 1.0) => {
+                format!("mps, shares {}", shares(&mode))
+            }
             other => other.to_string(),
         };
         by_sharing.entry(key).or_default().push(summary);
     }
     let families = family_of(dataset)?;
     for (sharing, rows) in by_sharing {
-        let names: BTreeSet<&str> =
-            rows.iter().flat_map(|row| [row.subject_workload.as_str(), row.co_runner_workload.as_str()]).collect();
+        let names: BTreeSet<&str> = rows
+            .iter()
+            .flat_map(|row| [row.subject_workload.as_str(), row.co_runner_workload.as_str()])
+            .collect();
         let by_family = names.len() > HEATMAP_LIMIT;
-        let mut view = Heatmap::new(origin.clone(), format!("Slowdown of the row beside the column, {sharing}"));
+        let mut view =
+            Heatmap::new(origin.clone(), format!("Slowdown of the row beside the column, {sharing}"));
         view.sharing = sharing;
         view.limit = Some(limit);
-        view.cells = if by_family { family_cells(&rows, &families) } else { rows.iter().map(|row| cell(row)).collect() };
+        view.cells = if by_family {
+            family_cells(&rows, &families)
+        } else {
+            rows.iter().map(|row| cell(row)).collect()
+        };
         if by_family {
             view.note = "Workloads of a family are summed up by the geometric mean; the interval is the range of its pairs."
                 .to_owned();
@@ -133,14 +142,19 @@ fn shares(mode: &SharingMode) -> String {
 
 fn facts(dataset: &Dataset, summaries: &[PairSummary], limit: f64) -> anyhow::Result<Vec<Fact>> {
     let slowdowns: Vec<f64> = summaries.iter().filter_map(|summary| summary.slowdown).collect();
-    let widths: Vec<f64> =
-        summaries.iter().filter_map(|summary| summary.interval.as_ref()).map(Estimate::half_width_ratio).collect();
+    let widths: Vec<f64> = summaries
+        .iter()
+        .filter_map(|summary| summary.interval.as_ref())
+        .map(Estimate::half_width_ratio)
+        .collect();
     let overlap: Vec<f64> =
         dataset.pairs.f64("overlap_ratio")?.iter().copied().filter(|ratio| ratio.is_finite()).collect();
     let safe = slowdowns.iter().filter(|slowdown| **slowdown <= limit).count();
-    let mut facts = vec![
-        Fact::new(summaries.len().to_string(), "subjects beside a co-runner", format!("{} trials", dataset.pairs.rows() / 2)),
-    ];
+    let mut facts = vec![Fact::new(
+        summaries.len().to_string(),
+        "subjects beside a co-runner",
+        format!("{} trials", dataset.pairs.rows() / 2),
+    )];
     if !slowdowns.is_empty() {
         facts.push(Fact::new(
             format!("{:.0} %", 100.0 * safe as f64 / slowdowns.len() as f64),
@@ -157,7 +171,11 @@ fn facts(dataset: &Dataset, summaries: &[PairSummary], limit: f64) -> anyhow::Re
     }
     if !overlap.is_empty() {
         let least = overlap.iter().copied().fold(f64::INFINITY, f64::min);
-        facts.push(Fact::new(format!("{least:.3}"), "least overlap of a trial", format!("n = {}", overlap.len())));
+        facts.push(Fact::new(
+            format!("{least:.3}"),
+            "least overlap of a trial",
+            format!("n = {}", overlap.len()),
+        ));
     }
     let not_ok = outcomes(dataset.pairs.text("outcome")?);
     if !not_ok.is_empty() {
@@ -197,7 +215,8 @@ fn family_of(dataset: &Dataset) -> anyhow::Result<BTreeMap<String, String>> {
     let mut families = BTreeMap::new();
     let pairs = &dataset.pairs;
     for side in ["subject", "co_runner"] {
-        let (workloads, names) = (pairs.text(&format!("{side}_workload"))?, pairs.text(&format!("{side}_family"))?);
+        let (workloads, names) =
+            (pairs.text(&format!("{side}_workload"))?, pairs.text(&format!("{side}_family"))?);
         for row in 0..pairs.rows() {
             if let (Some(workload), Some(family)) = (workloads.get(row), names.get(row))
                 && !families.contains_key(workload)
@@ -259,7 +278,10 @@ fn workloads(material: &Material<'_>) -> anyhow::Result<Option<Section>> {
         let mut view = Roofline::new(origin, "Roofline of the workloads, running alone", chip.name);
         for (name, rows) in steps {
             let row = rows[0];
-            let work = [tensor[row], fp32[row], fp64[row]].into_iter().filter(|value| value.is_finite()).sum::<f64>();
+            let work = [tensor[row], fp32[row], fp64[row]]
+                .into_iter()
+                .filter(|value| value.is_finite())
+                .sum::<f64>();
             let times: Vec<f64> = rows.iter().map(|row| seconds[*row]).collect();
             if work > 0.0 && bytes[row] > 0.0 {
                 let dtype = material.catalogue.get(name).map_or(Dtype::Fp32, |benchmark| benchmark.dtype);
@@ -294,9 +316,10 @@ fn model(material: &Material<'_>) -> anyhow::Result<Option<Section>> {
         let mut groups: BTreeMap<Split, BarGroup> = BTreeMap::new();
         for row in &evaluation.rows {
             if let Some(scores) = &row.scores {
-                let group = groups
-                    .entry(row.split)
-                    .or_insert_with(|| BarGroup { name: row.split.as_str().replace('_', " "), bars: Vec::new() });
+                let group = groups.entry(row.split).or_insert_with(|| BarGroup {
+                    name: row.split.as_str().replace('_', " "),
+                    bars: Vec::new(),
+                });
                 group.bars.push(Bar {
                     name: row.learner.as_str().replace('_', " "),
                     value: scores.mape,
@@ -308,7 +331,8 @@ fn model(material: &Material<'_>) -> anyhow::Result<Option<Section>> {
         }
         view.groups = groups.into_values().collect();
         view.note = "Read the unseen family first: a random pair flatters every model.".to_owned();
-        section = section.with(Figure::bars(&view)?).with(crate::commands::evaluation_table(evaluation, true));
+        section =
+            section.with(Figure::bars(&view)?).with(crate::commands::evaluation_table(evaluation, true));
     }
     for split in [Split::UnseenFamily, Split::RandomPair] {
         let points: Vec<PredictionPoint> = material

@@ -14,6 +14,8 @@ pub(crate) const GUARD: f32 = 1e18;
 pub(crate) const LEAST_SECONDS: f32 = 1e-9;
 /// The least denominator of a sum of shares.
 pub(crate) const LEAST_SHARE: f32 = 1e-3;
+/// The least denominator of a sum of rates.
+pub(crate) const LEAST_HERTZ: f32 = 1e-9;
 /// The least denominator of a capacity, in bytes.
 pub(crate) const LEAST_BYTES: f32 = 1.0;
 
@@ -58,6 +60,7 @@ pub(crate) struct Columns {
 /// | `step_seconds_fraction_ratio` | s ÷ (s + c) of `step_seconds` | `step_seconds` of both sides |
 /// | `share_fraction_ratio` | s ÷ (s + c) of `share_ratio` | `share_ratio` of both sides |
 /// | `SIDE_share_excess_ratio` | max(`sm_active_ratio` − `share_ratio`, 0) | both fields of both sides |
+/// | `SIDE_isolated_D_fraction_ratio` | d ÷ (d + e) of `isolated_D_hertz` and `isolated_E_hertz` of one side: how it speeds up from device to device tells what limits it | at least two devices E < D, E the first by name |
 /// | `working_set_overflow_ratio` | max(s + c − l2, 0) ÷ l2 | `working_set_bytes` of both sides, `device_l2_bytes` |
 ///
 /// A feature whose inputs are not in the schema is left out.
@@ -70,6 +73,8 @@ pub struct PhysicsSpec {
     pub(crate) shares: Option<Columns>,
     pub(crate) active: Option<Columns>,
     pub(crate) working_sets: Option<(Columns, usize)>,
+    /// Of one side: its isolated rate on a device, and on the first device.
+    pub(crate) speeds: Vec<(usize, usize)>,
 }
 
 /// The physics features that a schema allows.
@@ -113,6 +118,24 @@ pub fn physics(schema: &FeatureSchema) -> PhysicsSpec {
         spec.working_sets = Some((sets, l2));
         spec.names.push("working_set_overflow_ratio".into());
     }
+    for side in ["subject", "co_runner"] {
+        let mut rates: Vec<(&str, usize)> = schema
+            .names()
+            .iter()
+            .enumerate()
+            .filter_map(|(column, name)| {
+                let device = name.strip_prefix(side)?.strip_prefix("_isolated_")?.strip_suffix("_hertz")?;
+                Some((device, column))
+            })
+            .collect();
+        rates.sort_unstable();
+        if let Some(((_, first), others)) = rates.split_first() {
+            for (device, column) in others {
+                spec.names.push(format!("{side}_isolated_{device}_fraction_ratio"));
+                spec.speeds.push((*column, *first));
+            }
+        }
+    }
     spec
 }
 
@@ -142,6 +165,7 @@ impl PhysicsSpec {
         drivers.extend(self.shares.map(|columns| columns.subject));
         drivers.extend(self.active.into_iter().flat_map(|columns| [columns.subject, columns.co_runner]));
         drivers.extend(self.working_sets.map(|(columns, _)| columns.subject));
+        drivers.extend(self.speeds.iter().map(|(column, _)| *column));
         drivers
     }
 
@@ -171,6 +195,11 @@ impl PhysicsSpec {
         if let Some((sets, l2)) = &self.working_sets {
             out.push((sum(sets) - row[*l2]).max(0.0) / row[*l2].max(LEAST_BYTES));
         }
+        out.extend(
+            self.speeds
+                .iter()
+                .map(|(column, first)| row[*column] / (row[*column] + row[*first]).max(LEAST_HERTZ)),
+        );
     }
 }
 

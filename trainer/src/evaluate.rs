@@ -65,9 +65,8 @@ pub struct Evaluation {
     pub rows: Vec<EvaluationRow>,
 }
 
-/// One learner on one split.
+/// One learner on one split. In JSON the scores stand beside the other fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct EvaluationRow {
     /// How rows were divided.
     pub split: Split,
@@ -78,6 +77,7 @@ pub struct EvaluationRow {
     /// Folds.
     pub folds: u64,
     /// The scores, or nothing where `reason` says why.
+    #[serde(flatten)]
     pub scores: Option<Scores>,
     /// Why there are no scores.
     pub reason: Option<String>,

@@ -59,7 +59,9 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<Ending> {
         }
         Command::Schema { kind } => {
             let name = match kind {
-                Kind::Catalogue => return output::print(&elastico_workloads::catalogue_schema()).map(|()| Ending::Done),
+                Kind::Catalogue => {
+                    return output::print(&elastico_workloads::catalogue_schema()).map(|()| Ending::Done);
+                }
                 Kind::Cluster => "cluster",
                 Kind::Jobs => "jobs",
                 Kind::Campaign => {

@@ -104,7 +104,8 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
         Command::Validate { dataset, format } => validate(dataset, *format, talk),
         Command::Merge { datasets, out, mix, dry_run } => {
             let parts = datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
-            let merged = if mix.is_empty() { Dataset::merge(parts)? } else { Dataset::merge_kinds(parts, mix)? };
+            let merged =
+                if mix.is_empty() { Dataset::merge(parts)? } else { Dataset::merge_kinds(parts, mix)? };
             write(&merged, out, *dry_run, talk)
         }
         Command::Import(Import::Gavel { file, out, dry_run }) => {
@@ -189,7 +190,11 @@ fn validate(folder: &Path, format: Format, talk: Talk) -> anyhow::Result<Ending>
         Ending::Negative
     };
     if format != Format::Table || ending == Ending::Negative {
-        output::answer(format, &Answer { schema: "elastico.findings/1", dataset: folder, findings }, &[table])?;
+        output::answer(
+            format,
+            &Answer { schema: "elastico.findings/1", dataset: folder, findings },
+            &[table],
+        )?;
     }
     Ok(ending)
 }

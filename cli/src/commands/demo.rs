@@ -64,12 +64,18 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let quiet = Talk::new(true);
 
     let catalogue = Catalogue::bundled();
-    for (name, text) in [("campaign.toml", SIMULATED), ("campaign-cpu.toml", CPU), ("cluster.toml", CLUSTER), ("jobs.toml", JOBS)] {
+    for (name, text) in [
+        ("campaign.toml", SIMULATED),
+        ("campaign-cpu.toml", CPU),
+        ("cluster.toml", CLUSTER),
+        ("jobs.toml", JOBS),
+    ] {
         output::write_file(&out.join(name), text.as_bytes())?;
     }
 
     step("measuring pairs on a simulated H100");
-    let Some(dataset) = campaign(SIMULATED, &out.join("run"), &out.join("dataset"), &catalogue, quiet)? else {
+    let Some(dataset) = campaign(SIMULATED, &out.join("run"), &out.join("dataset"), &catalogue, quiet)?
+    else {
         return Ok(Ending::Interrupted);
     };
     step(&format!("{} simulated trials of pairs", dataset.pairs.rows() / 2));
@@ -174,7 +180,10 @@ fn campaign(
     }
     let measured = Dataset::read(&folder.join("dataset"))?;
     if measured.pairs.rows() == 0 {
-        return Err(environment("no pair could be measured", "`elastico doctor` says what this machine can do"));
+        return Err(environment(
+            "no pair could be measured",
+            "`elastico doctor` says what this machine can do",
+        ));
     }
     measured.write(dataset)?;
     Ok(Some(measured))

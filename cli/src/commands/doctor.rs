@@ -43,7 +43,11 @@ fn onnx_runtime() -> Check {
     let (status, finding, fix) = match elastico_models::runtime_library(None) {
         Ok(path) => (Status::Ok, format!("`{}`", path.display()), None),
         Err(error) => (
-            if matches!(error, elastico_models::Error::LibraryMissing { .. }) { Status::Absent } else { Status::Warn },
+            if matches!(error, elastico_models::Error::LibraryMissing { .. }) {
+                Status::Absent
+            } else {
+                Status::Warn
+            },
             format!("{error}; the native back end is used"),
             elastico_core::Hint::hint(&error),
         ),
@@ -90,7 +94,11 @@ fn ability_table(abilities: &[Ability]) -> Table {
         vec![Column::text("command"), Column::text("possible"), Column::text("reason")],
     );
     for ability in abilities {
-        table.push(vec![ability.command.into(), Value::Flag(ability.possible), ability.reason.as_str().into()]);
+        table.push(vec![
+            ability.command.into(),
+            Value::Flag(ability.possible),
+            ability.reason.as_str().into(),
+        ]);
     }
     table
 }

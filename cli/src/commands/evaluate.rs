@@ -83,7 +83,8 @@ pub(crate) fn table(evaluation: &Evaluation, is_complete: bool) -> Table {
     ];
     if is_complete {
         columns.extend(
-            ["rmse", "p95_abs_error", "mape_lower", "mape_upper", "safe_base_rate"].map(|name| Column::number(name, "")),
+            ["rmse", "p95_abs_error", "mape_lower", "mape_upper", "safe_base_rate"]
+                .map(|name| Column::number(name, "")),
         );
     }
     let title = format!("scores on {} data, safe = slowdown <= {}", kinds.join(" and "), evaluation.limit);
@@ -117,7 +118,14 @@ fn gaps(evaluation: &Evaluation) -> std::collections::BTreeSet<String> {
     evaluation
         .rows
         .iter()
-        .filter_map(|row| Some(format!("{}: no scores for {}: {}", row.split.as_str(), row.learner.as_str(), row.reason.as_ref()?)))
+        .filter_map(|row| {
+            Some(format!(
+                "{}: no scores for {}: {}",
+                row.split.as_str(),
+                row.learner.as_str(),
+                row.reason.as_ref()?
+            ))
+        })
         .collect()
 }
 

@@ -26,8 +26,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
     let predictor = arguments.model.load()?;
     let read = arguments.state.read(predictor.as_deref())?;
     let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
-    let explanation =
-        read.allocator.explain(&placement, &read.jobs, &read.profiles, read.table.as_ref(), &arguments.job)?;
+    let explanation = read.allocator.explain(
+        &placement,
+        &read.jobs,
+        &read.profiles,
+        read.table.as_ref(),
+        &arguments.job,
+    )?;
     output::answer(arguments.format, &explanation, &tables(&explanation))?;
     Ok(Ending::Done)
 }

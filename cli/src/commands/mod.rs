@@ -85,7 +85,9 @@ impl Command {
             Self::Completions(arguments) => completions::run(&arguments),
             Self::Man(arguments) => man::run(&arguments),
             // A worker speaks its own protocol on stdout and ends with its own code.
-            Self::Worker => std::process::exit(i32::from(elastico_profiler::worker::main() != ExitCode::SUCCESS)),
+            Self::Worker => {
+                std::process::exit(i32::from(elastico_profiler::worker::main() != ExitCode::SUCCESS))
+            }
         }
     }
 }

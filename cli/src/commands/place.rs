@@ -73,7 +73,8 @@ impl State {
         let allocator = Allocator::new(Cluster::read(&self.cluster)?, self.options());
         let jobs = Jobs::read(&self.jobs)?;
         let profiles = self.profiles.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
-        let table = predictor.map(|predictor| allocator.pair_table(&jobs, &profiles, predictor)).transpose()?;
+        let table =
+            predictor.map(|predictor| allocator.pair_table(&jobs, &profiles, predictor)).transpose()?;
         Ok(Read { allocator, jobs, profiles, table })
     }
 }
@@ -137,7 +138,8 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     }
     output::answer(arguments.format, &placement, &tables(&placement))?;
     // Jobs that wait because the cluster is full are no failure; jobs that can never run are a no.
-    let infeasible = placement.waiting.iter().any(|job| job.reason == elastico_placement::WaitReason::NoShape);
+    let infeasible =
+        placement.waiting.iter().any(|job| job.reason == elastico_placement::WaitReason::NoShape);
     Ok(if infeasible { Ending::Negative } else { Ending::Done })
 }
 

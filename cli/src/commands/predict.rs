@@ -58,7 +58,8 @@ impl Engine {
             BackendChoice::Ort => Backend::Ort,
         };
         let options = LoadOptions { backend, library: self.ort_library.clone() };
-        elastico_models::load(model, options).with_context(|| format!("cannot use the model `{}`", model.display()))
+        elastico_models::load(model, options)
+            .with_context(|| format!("cannot use the model `{}`", model.display()))
     }
 }
 
@@ -114,7 +115,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         (None, None) => return Err(usage("nothing to predict", "give --profiles or --dataset")),
     };
     let predictions = predictor.predict(&batch.rows)?;
-    output::answer_table(arguments.format, &table(&batch, &predictions, predictor.as_ref(), arguments.features))?;
+    output::answer_table(
+        arguments.format,
+        &table(&batch, &predictions, predictor.as_ref(), arguments.features),
+    )?;
     Ok(Ending::Done)
 }
 
@@ -174,7 +178,8 @@ fn only_device(profiles: &Profiles, workload: &str) -> anyhow::Result<String> {
 fn from_dataset(dataset: &Dataset, predictor: &dyn Predictor) -> anyhow::Result<Batch> {
     let profiles = elastico_trainer::profiles(dataset)?;
     let pairs = &dataset.pairs;
-    let columns = ["subject_workload", "co_runner_workload", "device", "sharing"].map(|name| pairs.text(name));
+    let columns =
+        ["subject_workload", "co_runner_workload", "device", "sharing"].map(|name| pairs.text(name));
     let [subjects, co_runners, devices, sharing] = columns;
     let (subjects, co_runners, devices, sharing) = (subjects?, co_runners?, devices?, sharing?);
     let mut seen = BTreeSet::new();
@@ -186,7 +191,12 @@ fn from_dataset(dataset: &Dataset, predictor: &dyn Predictor) -> anyhow::Result<
     let mut batch = Batch { names: Vec::new(), rows: Vec::new() };
     for (device, subject, co_runner, sharing) in seen {
         let mode: SharingMode = sharing.parse()?;
-        schema.encode(profiles.get(&subject, &device)?, profiles.get(&co_runner, &device)?, &mode, &mut batch.rows);
+        schema.encode(
+            profiles.get(&subject, &device)?,
+            profiles.get(&co_runner, &device)?,
+            &mode,
+            &mut batch.rows,
+        );
         batch.names.push([subject, co_runner, sharing]);
     }
     Ok(batch)
@@ -204,7 +214,9 @@ fn table(batch: &Batch, predictions: &[Prediction], predictor: &dyn Predictor, f
         Column::text("in_domain"),
     ];
     if features {
-        columns.extend(metadata.features.features().iter().map(|feature| Column::number(&feature.name, &feature.unit)));
+        columns.extend(
+            metadata.features.features().iter().map(|feature| Column::number(&feature.name, &feature.unit)),
+        );
     }
     let title = format!(
         "predicted by {} trained on {} data, upper bound at {}, back end {}",

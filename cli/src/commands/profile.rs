@@ -120,7 +120,9 @@ pub(crate) fn open(name: &DeviceName) -> Result<Box<dyn Device>, elastico_profil
             let worker = vec![program.into_os_string(), "worker".into()];
             match CpuDevice::new(worker, CpuOptions::default()) {
                 Ok(device) => Ok(Box::new(device)),
-                Err(fault) => Err(elastico_profiler::Error::NoDevice { device: name.to_string(), reason: fault.detail }),
+                Err(fault) => {
+                    Err(elastico_profiler::Error::NoDevice { device: name.to_string(), reason: fault.detail })
+                }
             }
         }
         other => elastico_profiler::devices::open(other),
@@ -187,7 +189,8 @@ fn show(plans: &[Plan], cells: bool, format: Format) -> anyhow::Result<Ending> {
             Value::number(most, 0),
             plan.skipped.len().into(),
         ]);
-        let name = |id: Option<&elastico_core::WorkloadId>| id.map_or(Value::Missing, |id| id.as_str().into());
+        let name =
+            |id: Option<&elastico_core::WorkloadId>| id.map_or(Value::Missing, |id| id.as_str().into());
         for cell in plan.cells.iter().filter(|_| cells) {
             listing.push(vec![
                 format!("{:?}", cell.role).to_lowercase().into(),
@@ -256,7 +259,8 @@ pub(crate) fn measure(
         }
     };
     let options = RunOptions { interrupted: Some(&interrupted), ..options };
-    let reports = elastico_profiler::run_all(campaign, catalogue, folder, &options, &mut open, &mut progress)?;
+    let reports =
+        elastico_profiler::run_all(campaign, catalogue, folder, &options, &mut open, &mut progress)?;
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
@@ -283,7 +287,10 @@ fn close(reports: &[RunReport], folder: &Path, talk: Talk) -> anyhow::Result<End
         ));
     }
     if reports.iter().any(|report| report.stopped == Stopped::Interrupted) {
-        talk.say(format!("interrupted, results saved; go on with: elastico profile resume {}", folder.display()));
+        talk.say(format!(
+            "interrupted, results saved; go on with: elastico profile resume {}",
+            folder.display()
+        ));
         return Ok(Ending::Interrupted);
     }
     if let [report] = reports {

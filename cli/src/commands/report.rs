@@ -51,7 +51,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     output::refuse_existing(&arguments.out, arguments.force)?;
-    let datasets = arguments.datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
+    let datasets =
+        arguments.datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
     let evaluation: Option<Evaluation> =
         arguments.evaluation.as_deref().map(|file| read_json(file, "an evaluation")).transpose()?;
     let placement: Option<Placement> =

@@ -6,8 +6,8 @@ use clap::{Subcommand, ValueEnum};
 use elastico_core::Seed;
 use elastico_report::{Column, Table, Value};
 use elastico_simulator::{
-    ClusterSpec, Comparison, Options, PairedRatio, PolicyKind, Simulation, SlowdownTable, Tables, TimeUnit, Trace, compare,
-    simulate,
+    ClusterSpec, Comparison, Options, PairedRatio, PolicyKind, Simulation, SlowdownTable, Tables, TimeUnit,
+    Trace, compare, simulate,
 };
 use std::path::{Path, PathBuf};
 
@@ -98,7 +98,8 @@ impl Scene {
             talk.say(format!("warning: {warning}"));
         }
         let path = Path::new(&self.cluster);
-        let cluster = if path.is_file() { ClusterSpec::read_tiresias(path)? } else { self.cluster.parse()? };
+        let cluster =
+            if path.is_file() { ClusterSpec::read_tiresias(path)? } else { self.cluster.parse()? };
         if let Some(load) = self.load {
             trace = trace.at_load(load, &cluster)?;
         }
@@ -113,7 +114,10 @@ impl Read {
         match (&self.truth, &self.planner) {
             (Some(truth), Some(planner)) => Ok(Some(Tables { truth, planner })),
             _ if !needed => Ok(None),
-            (None, _) => Err(usage("a policy that co-locates needs slowdowns that happen", "give --truth and --planner")),
+            (None, _) => Err(usage(
+                "a policy that co-locates needs slowdowns that happen",
+                "give --truth and --planner",
+            )),
             (Some(_), None) => Err(usage(
                 "a policy that co-locates needs slowdowns to plan with",
                 "give --planner; the file of --truth makes the policy an oracle",
@@ -132,7 +136,8 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             output::answer(*format, &result, &[run_table(&result)])?;
         }
         Command::Compare { scene, policies, seeds, format } => {
-            let policies = policies.iter().map(|name| PolicyKind::parse(name)).collect::<Result<Vec<_>, _>>()?;
+            let policies =
+                policies.iter().map(|name| PolicyKind::parse(name)).collect::<Result<Vec<_>, _>>()?;
             let read = scene.read(talk)?;
             let tables = read.tables(policies.iter().any(PolicyKind::colocates))?;
             let traces = if *seeds == 1 {
@@ -154,7 +159,11 @@ fn run_table(result: &Simulation) -> Table {
         vec![Column::text("metric"), Column::number("value", ""), Column::text("unit")],
     );
     let mut add = |name: &str, value: Option<f64>, unit: &str| {
-        table.push(vec![name.into(), value.map_or(Value::Missing, |value| Value::number(value, 3)), unit.into()]);
+        table.push(vec![
+            name.into(),
+            value.map_or(Value::Missing, |value| Value::number(value, 3)),
+            unit.into(),
+        ]);
     };
     add("JCT mean", Some(result.jct_mean_seconds), "s");
     add("JCT median", Some(result.jct_median_seconds), "s");

@@ -96,7 +96,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let card = arguments.card.clone().unwrap_or_else(|| arguments.out.with_extension("md"));
     if card == arguments.out {
-        return Err(usage("the model and its card would be the same file", "give --out a name that ends in .onnx"));
+        return Err(usage(
+            "the model and its card would be the same file",
+            "give --out a name that ends in .onnx",
+        ));
     }
     for path in [&arguments.out, &card] {
         output::refuse_existing(path, arguments.force)?;
@@ -139,6 +142,11 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
 pub(crate) fn write(trained: &Trained, model: &Path, card: &Path, talk: Talk) -> anyhow::Result<()> {
     output::write_file(model, &trained.onnx)?;
     output::write_file(card, trained.card.as_bytes())?;
-    talk.say(format!("wrote `{}` ({} kB) and `{}`", model.display(), trained.onnx.len() / 1000, card.display()));
+    talk.say(format!(
+        "wrote `{}` ({} kB) and `{}`",
+        model.display(),
+        trained.onnx.len() / 1000,
+        card.display()
+    ));
     Ok(())
 }

@@ -160,7 +160,10 @@ impl Question {
         };
         let mut question = PairQuestion::on(device, &Options { limit: self.limit, ..Options::default() });
         if !(self.limit.is_finite() && self.limit >= 1.0) {
-            return Err(usage(format!("a limit of {} is no slowdown", self.limit), "give --limit a number from 1 up"));
+            return Err(usage(
+                format!("a limit of {} is no slowdown", self.limit),
+                "give --limit a number from 1 up",
+            ));
         }
         if !self.sharing.is_empty() {
             question.sharing.clone_from(&self.sharing);

@@ -61,9 +61,14 @@ fn crates_depend_only_downwards() {
 fn unsafe_code_lives_in_gpu_alone() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (name, _) in ALLOWED {
-        let manifest = std::fs::read_to_string(root.join(name).join("Cargo.toml")).expect("a manifest for each crate");
+        let manifest =
+            std::fs::read_to_string(root.join(name).join("Cargo.toml")).expect("a manifest for each crate");
         let inherits = manifest.contains("[lints]\nworkspace = true");
-        assert_eq!(inherits, *name != "gpu", "`{name}` must inherit the workspace lints, which forbid unsafe code");
+        assert_eq!(
+            inherits,
+            *name != "gpu",
+            "`{name}` must inherit the workspace lints, which forbid unsafe code"
+        );
     }
     let workspace = std::fs::read_to_string(root.join("Cargo.toml")).expect("the workspace manifest");
     assert!(workspace.contains("unsafe_code = \"forbid\""));

@@ -38,8 +38,10 @@ fn content(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn every_bad_input_gets_one_clear_error() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bad");
-    let mut names: Vec<_> =
-        fs::read_dir(&cases).expect("the folder of bad inputs").map(|entry| entry.expect("a case").file_name()).collect();
+    let mut names: Vec<_> = fs::read_dir(&cases)
+        .expect("the folder of bad inputs")
+        .map(|entry| entry.expect("a case").file_name())
+        .collect();
     names.sort();
     assert!(names.len() >= 30, "only {} cases", names.len());
     let mut report = String::new();

@@ -49,7 +49,8 @@ fn elastico(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 fn json(folder: &Path, arguments: &[&str]) -> Value {
-    let output = elastico(folder, arguments).args(["--format", "json"]).assert().success().get_output().stdout.clone();
+    let output =
+        elastico(folder, arguments).args(["--format", "json"]).assert().success().get_output().stdout.clone();
     serde_json::from_slice(&output).expect("JSON on stdout")
 }
 
@@ -71,23 +72,36 @@ fn a_dataset_becomes_a_model_and_a_placement() {
 
     let export = ["-q", "dataset", "export", "run/dataset", "--table", "profiles", "--out", "profiles.json"];
     elastico(folder, &export).assert().success();
-    let rows = json(folder, &["predict", "--model", "model.onnx", "--dataset", "run/dataset", "--backend", "native"]);
+    let rows = json(
+        folder,
+        &["predict", "--model", "model.onnx", "--dataset", "run/dataset", "--backend", "native"],
+    );
     let rows = rows["rows"].as_array().expect("rows");
     assert!(rows.len() >= 120, "{} rows", rows.len());
     for row in rows {
-        let (point, upper) = (row["slowdown"].as_f64().expect("a number"), row["slowdown_upper"].as_f64().expect("a number"));
+        let (point, upper) =
+            (row["slowdown"].as_f64().expect("a number"), row["slowdown_upper"].as_f64().expect("a number"));
         assert!(point > 0.5 && upper >= point, "{row}");
     }
 
     fs::write(folder.join("cluster.toml"), CLUSTER).expect("a temporary folder");
     fs::write(folder.join("jobs.toml"), JOBS).expect("a temporary folder");
-    let state =
-        ["--cluster", "cluster.toml", "--jobs", "jobs.toml", "--profiles", "profiles.json", "--model", "model.onnx"];
+    let state = [
+        "--cluster",
+        "cluster.toml",
+        "--jobs",
+        "jobs.toml",
+        "--profiles",
+        "profiles.json",
+        "--model",
+        "model.onnx",
+    ];
     let with = |head: &[&'static str]| [head, &state].concat();
     let placement = json(folder, &with(&["place"]));
     assert_eq!(placement["schema"], "elastico.placement/1");
     assert_eq!(placement["basis"]["simulated"], true);
-    let (value, bound) = (placement["value"].as_f64().expect("a value"), placement["bound"].as_f64().expect("a bound"));
+    let (value, bound) =
+        (placement["value"].as_f64().expect("a value"), placement["bound"].as_f64().expect("a bound"));
     assert!(value > 0.0 && value <= bound * (1.0 + 1e-9), "{value} {bound}");
     let more = json(folder, &with(&["whatif", "add", "h100", "2"]));
     assert!(more["value_delta"].as_f64().expect("a delta") >= -1e-9, "{more}");
@@ -114,8 +128,18 @@ fn python_reads_the_exported_model_as_predict_does() {
     let folder = place.path();
     measured(folder);
     elastico(folder, &["-q", "train", "run/dataset", "--out", "model.onnx"]).assert().success();
-    let predict =
-        ["predict", "--model", "model.onnx", "--dataset", "run/dataset", "--features", "--backend", "native", "--format", "csv"];
+    let predict = [
+        "predict",
+        "--model",
+        "model.onnx",
+        "--dataset",
+        "run/dataset",
+        "--features",
+        "--backend",
+        "native",
+        "--format",
+        "csv",
+    ];
     let csv = elastico(folder, &predict).assert().success().get_output().stdout.clone();
     fs::write(folder.join("predictions.csv"), csv).expect("a temporary folder");
     let script = r"
@@ -131,7 +155,8 @@ for name, column in (('slowdown', slowdown), ('slowdown_upper', upper)):
     assert error < 1e-5, (name, error)
 print(len(rows), error)
 ";
-    let output = Process::new(&python).args(["-c", script]).current_dir(folder).output().expect("python runs");
+    let output =
+        Process::new(&python).args(["-c", script]).current_dir(folder).output().expect("python runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -149,7 +174,8 @@ fn killed(folder: &Path, arguments: &[&str], journal: &Path, after: usize) -> bo
         .spawn()
         .expect("the binary starts");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while lines(journal) < after && Instant::now() < deadline && child.try_wait().expect("a child").is_none() {
+    while lines(journal) < after && Instant::now() < deadline && child.try_wait().expect("a child").is_none()
+    {
         std::thread::sleep(Duration::from_millis(2));
     }
     let _ = child.kill();
@@ -189,14 +215,18 @@ fn imported_measurements_are_learnt_as_well_as_others_learn_them() {
     let folder = place.path();
     let file = file.to_str().expect("a UTF-8 path");
     elastico(folder, &["-q", "dataset", "import", "gavel", file, "--out", "g"]).assert().success();
-    let evaluation = json(folder, &["-q", "evaluate", "g", "--learners", "mean,extra_trees", "--splits", "random_pair,unseen_family"]);
+    let evaluation = json(
+        folder,
+        &["-q", "evaluate", "g", "--learners", "mean,extra_trees", "--splits", "random_pair,unseen_family"],
+    );
     for (split, limit) in [("random_pair", 0.07), ("unseen_family", 0.22)] {
         let row = |learner: &str| {
             let rows = evaluation["rows"].as_array().expect("rows");
             rows.iter().find(|row| row["split"] == split && row["learner"] == learner).expect("a row").clone()
         };
         let (trees, mean) = (row("extra_trees"), row("mean"));
-        for field in ["n", "mape", "rmse", "r2", "p95_abs_error", "spearman", "safe_precision", "safe_recall"] {
+        for field in ["n", "mape", "rmse", "r2", "p95_abs_error", "spearman", "safe_precision", "safe_recall"]
+        {
             assert!(trees[field].is_number(), "{field} of {trees}");
         }
         let mape = trees["mape"].as_f64().expect("a number");
@@ -208,7 +238,9 @@ fn imported_measurements_are_learnt_as_well_as_others_learn_them() {
 #[test]
 fn help_completions_and_manual_are_there() {
     let place = tempfile::tempdir().expect("a temporary folder");
-    for arguments in [&["--help"][..], &["profile", "run", "--help"], &["completions", "bash"], &["man"], &["--version"]] {
+    for arguments in
+        [&["--help"][..], &["profile", "run", "--help"], &["completions", "bash"], &["man"], &["--version"]]
+    {
         let output = elastico(place.path(), arguments).assert().success().get_output().stdout.clone();
         assert!(!output.is_empty(), "{arguments:?}");
     }

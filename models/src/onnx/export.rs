@@ -3,7 +3,7 @@
 use super::graph::{GraphBuilder, floats, id, integer, integers, matrix, string, strings};
 use super::proto::{AttributeProto, FLOAT, ModelProto, OperatorSetIdProto, StringStringEntryProto};
 use crate::metadata;
-use crate::physics::{Columns, GUARD, LEAST_BYTES, LEAST_SECONDS, LEAST_SHARE};
+use crate::physics::{Columns, GUARD, LEAST_BYTES, LEAST_HERTZ, LEAST_SECONDS, LEAST_SHARE};
 use crate::spec::{LOG_BOUNDS, SCORE_GUARD};
 use crate::{Body, Error, Forest, ModelMetadata, ModelSpec, PhysicsSpec};
 use prost::Message;
@@ -166,6 +166,13 @@ fn write_physics(graph: &mut GraphBuilder, spec: &PhysicsSpec, raw: String) -> S
         let overflow = graph.node("Relu", "working_set_excess", &[&excess]);
         let capacity = graph.node("Max", "l2_positive", &[&l2, &least]);
         parts.push(graph.node("Div", "working_set_overflow", &[&overflow, &capacity]));
+    }
+    if !spec.speeds.is_empty() {
+        let (columns, firsts): (Vec<usize>, Vec<usize>) = spec.speeds.iter().copied().unzip();
+        let least = graph.scalar("least_hertz", LEAST_HERTZ);
+        let rate = graph.columns("isolated_rate", &raw, &columns);
+        let first = graph.columns("first_isolated_rate", &raw, &firsts);
+        parts.push(write_fraction(graph, "isolated_fraction", &rate, &first, &least));
     }
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     graph.full_node("", "Concat", "prepared", &parts, vec![integer("axis", 1)])

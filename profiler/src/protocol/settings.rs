@@ -86,30 +86,35 @@ pub struct Protocol {
 impl Protocol {
     /// Fills in the defaults.
     ///
-    /// | setting | real device | simulated |
-    /// |---|---|---|
-    /// | `min_seconds`, `max_seconds` | 2, 20 | 0, 1000 |
-    /// | `min_steps`, `settle_steps` | 50, 10 | 30, 3 |
-    /// | `soak_seconds` | 30, until 5 windows of 0.5 s agree | 100, until 2 windows of 4 steps agree |
-    /// | `overlap`, `drift`, `throttled` | 0.98, 0.02, 0.05 | same |
-    /// | `retries` | 3 | same |
-    /// | `deadline_seconds` | 3 x (soak + 5 phases at most) | same |
-    /// | `sentinel_every` | 20 | same |
-    /// | `corun_counters` | false: a repetition more | true |
+    /// | setting | GPU | CPU cores | simulated |
+    /// |---|---|---|---|
+    /// | `min_seconds`, `max_seconds` | 2, 20 | 1, 5 | 0, 1000 |
+    /// | `min_steps`, `settle_steps` | 50, 10 | 50, 10 | 30, 3 |
+    /// | `soak_seconds` | 30, until 5 windows of 0.5 s agree | 2, windows of 0.2 s | 100, until 2 windows of 4 steps agree |
+    /// | `overlap`, `drift`, `throttled` | 0.98, 0.02, 0.05 | same | same |
+    /// | `retries` | 3 | same | same |
+    /// | `deadline_seconds` | 3 x (soak + 5 phases at most) | same | same |
+    /// | `sentinel_every` | 20 | same | same |
+    /// | `corun_counters` | false: a repetition more | false | true |
     ///
-    /// A simulated device has no transients, so its phases are as short as the statistics allow.
+    /// Cores reach their clock within a second, where a GPU's board takes half a minute to warm. A simulated device has
+    /// no transients, so its phases are as short as the statistics allow.
     pub fn resolve(settings: &ProtocolSettings, kind: DeviceKind) -> Self {
         let virtual_clock = matches!(kind, DeviceKind::Simulated);
-        let pick = |real: f64, simulated: f64| if virtual_clock { simulated } else { real };
-        let min_seconds = settings.min_seconds.unwrap_or(pick(2.0, 0.0));
-        let max_seconds = settings.max_seconds.unwrap_or(pick(20.0, 1000.0)).max(min_seconds);
-        let soak_seconds = settings.soak_seconds.unwrap_or(pick(30.0, 100.0));
+        let pick = |gpu: f64, cpu: f64, simulated: f64| match kind {
+            DeviceKind::Simulated => simulated,
+            DeviceKind::Cpu => cpu,
+            DeviceKind::Cuda | DeviceKind::Recorded | DeviceKind::Imported => gpu,
+        };
+        let min_seconds = settings.min_seconds.unwrap_or(pick(2.0, 1.0, 0.0));
+        let max_seconds = settings.max_seconds.unwrap_or(pick(20.0, 5.0, 1000.0)).max(min_seconds);
+        let soak_seconds = settings.soak_seconds.unwrap_or(pick(30.0, 2.0, 100.0));
         Self {
             min_seconds,
             max_seconds,
             min_steps: settings.min_steps.unwrap_or(if virtual_clock { 30 } else { 50 }).max(SOAK_STEPS),
             settle_steps: settings.settle_steps.unwrap_or(if virtual_clock { 3 } else { 10 }).max(1),
-            soak_window_seconds: pick(0.5, 0.0),
+            soak_window_seconds: pick(0.5, 0.2, 0.0),
             soak_windows: if virtual_clock { 2 } else { 5 },
             soak_seconds,
             overlap: settings.overlap.unwrap_or(0.98),

@@ -3,7 +3,7 @@
 use super::{Bounds, Fitted, Training};
 use crate::{Error, parallel};
 use elastico_core::Seed;
-use elastico_models::Tree;
+use elastico_models::{Tree, round_down};
 use rand::RngExt as _;
 use smartcore::linalg::basic::matrix::DenseMatrix;
 
@@ -33,6 +33,43 @@ pub(crate) struct SubForest<'a> {
 /// what smartcore keeps beside the nodes is soon freed.
 const PART: usize = 10;
 
+/// A positive feature over more than this factor is split on a logarithmic scale.
+const WIDE: f32 = 10.0;
+
+/// The scale on which thresholds of a feature are drawn.
+///
+/// Extra trees draw thresholds evenly between the least and the largest value. For rates, bytes and times, whose ratios
+/// matter, an even draw falls among the largest values nearly always; drawn evenly over the logarithm, every decade gets
+/// its share. A logarithm keeps the order of rows, so the threshold is carried back to the raw scale and the exported tree
+/// knows nothing of it.
+#[derive(Clone, Copy)]
+enum Scale {
+    Linear,
+    Logarithmic,
+}
+
+impl Scale {
+    fn of(values: &[f32]) -> Self {
+        let (low, high) = values
+            .iter()
+            .fold((f32::INFINITY, 0.0_f32), |(low, high), value| (low.min(*value), high.max(*value)));
+        if low > 0.0 && high > low * WIDE { Self::Logarithmic } else { Self::Linear }
+    }
+
+    fn apply(self, values: &mut [f32]) {
+        if matches!(self, Self::Logarithmic) {
+            values.iter_mut().for_each(|value| *value = value.ln());
+        }
+    }
+
+    fn undo(self, threshold: f32) -> f32 {
+        match self {
+            Self::Linear => threshold,
+            Self::Logarithmic => round_down(f64::from(threshold).exp()),
+        }
+    }
+}
+
 /// Fits sub-forests over threads and concatenates them in order.
 pub(crate) fn grow(
     learner: &'static str,
@@ -45,9 +82,13 @@ pub(crate) fn grow(
     let error = |reason: String| Error::Learner { learner, reason };
     let features = training.features;
     let (rows, width) = (features.rows(), features.width);
-    let mut columns = Vec::with_capacity(features.values.len());
+    let mut columns: Vec<f32> = Vec::with_capacity(features.values.len());
+    let mut scales = Vec::with_capacity(width);
     for column in 0..width {
+        let start = columns.len();
         columns.extend(features.values.iter().skip(column).step_by(width));
+        scales.push(Scale::of(&columns[start..]));
+        scales[column].apply(&mut columns[start..]);
     }
     let x = DenseMatrix::new(rows, width, columns, true).map_err(|failed| error(failed.to_string()))?;
     let y = training.target.to_vec();
@@ -67,6 +108,9 @@ pub(crate) fn grow(
     let mut trees = Vec::with_capacity(bounds.trees);
     for part in grown {
         trees.extend(part.map_err(error)?);
+    }
+    for node in trees.iter_mut().flat_map(|tree: &mut Tree| &mut tree.nodes).filter(|node| !node.is_leaf()) {
+        node.threshold = scales[node.feature as usize].undo(node.threshold);
     }
     if trees.len() != bounds.trees || trees.is_empty() {
         return Err(error(format!("{} trees were read where {} were fitted", trees.len(), bounds.trees)));
