@@ -127,10 +127,10 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         output::refuse_existing(out, arguments.force)?;
     }
     let predictor = arguments.model.load()?;
+    let read = arguments.state.read(predictor.as_deref())?;
     if predictor.is_none() {
         talk.say("no --model: no job shares a GPU");
     }
-    let read = arguments.state.read(predictor.as_deref())?;
     let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
     if let Some(out) = out {
         output::write_file(out, &json(&placement)?)?;
