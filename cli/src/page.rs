@@ -5,8 +5,9 @@ use elastico_core::{DeviceKind, Dtype, Estimate, Outcome, SharingMode, mean, med
 use elastico_datasets::{Dataset, PairSummary, TextColumn};
 use elastico_placement::{Cluster, Placement};
 use elastico_report::{
-    Bar, BarGroup, BarUnit, Bars, Block, Cell, Fact, Figure, GpuView, Heatmap, NodeView, Origin, Page,
-    PlacementChart, PredictedVsMeasured, PredictionPoint, Roofline, RooflinePoint, Section, Tenant, Waiting,
+    Bar, BarGroup, BarUnit, Bars, Block, Cell, Column, Fact, Figure, GpuView, Heatmap, NodeView, Origin,
+    Page, PlacementChart, PredictedVsMeasured, PredictionPoint, Roofline, RooflinePoint, Section, Table,
+    Tenant, Value, Waiting,
 };
 use elastico_trainer::{Evaluation, PredictionRow, Split};
 use elastico_workloads::Catalogue;
@@ -14,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows and columns of a heat map at most; beyond, workloads are summed up by family.
 const HEATMAP_LIMIT: usize = 16;
+/// Pairs at most that are listed one by one.
+const LISTED_LIMIT: usize = 24;
 
 /// What a page is made from. Everything but the dataset may be absent.
 pub(crate) struct Material<'a> {
@@ -131,7 +134,62 @@ fn slowdowns(dataset: &Dataset, limit: f64) -> anyhow::Result<Section> {
         }
         section = section.with(Figure::heatmap(&view)?);
     }
+    if summaries.len() <= LISTED_LIMIT {
+        section = section
+            .with(
+                "Every pair with what was seen, also where a limit was missed; the interval is over repeats.",
+            )
+            .with(pair_table(dataset)?);
+    }
     Ok(section)
+}
+
+/// Every pair with all trials that have times, whatever their outcome.
+fn pair_table(dataset: &Dataset) -> anyhow::Result<Table> {
+    let pairs = &dataset.pairs;
+    let [subjects, co_runners, sharing, outcomes] =
+        ["subject_workload", "co_runner_workload", "sharing", "outcome"].map(|name| pairs.text(name));
+    let (subjects, co_runners, sharing, outcomes) = (subjects?, co_runners?, sharing?, outcomes?);
+    let slowdowns = pairs.f64("slowdown_ratio")?;
+    let mut groups: BTreeMap<[&str; 3], (Vec<f64>, BTreeSet<&str>)> = BTreeMap::new();
+    for (row, slowdown) in slowdowns.iter().enumerate() {
+        let key = [subjects, co_runners, sharing].map(|column| column.get(row).unwrap_or_default());
+        let (values, seen) = groups.entry(key).or_default();
+        if *slowdown > 0.0 {
+            values.push(*slowdown);
+        }
+        seen.extend(outcomes.get(row));
+    }
+    let mut table = Table::new(
+        "elastico.pairs/1",
+        "",
+        vec![
+            Column::text("subject"),
+            Column::text("co_runner"),
+            Column::text("sharing"),
+            Column::number("slowdown", ""),
+            Column::number("lower", ""),
+            Column::number("upper", ""),
+            Column::number("n", ""),
+            Column::text("outcomes"),
+        ],
+    );
+    for ([subject, co_runner, sharing], (values, seen)) in groups {
+        let interval = Estimate::geometric(&values, 0.95);
+        let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+        let number = |value: Option<f64>| value.map_or(Value::Missing, |value| Value::number(value, 3));
+        table.push(vec![
+            subject.into(),
+            co_runner.into(),
+            sharing.into(),
+            Value::number(mean(&logs).exp(), 3),
+            number(interval.map(|interval| interval.lower)),
+            number(interval.map(|interval| interval.upper)),
+            values.len().into(),
+            seen.into_iter().collect::<Vec<_>>().join(", ").into(),
+        ]);
+    }
+    Ok(table)
 }
 
 fn shares(mode: &SharingMode) -> String {
@@ -371,8 +429,7 @@ fn placed(placement: &Placement, cluster: &Cluster) -> anyhow::Result<Section> {
         [only] => **only,
         _ => kind,
     };
-    let devices: BTreeSet<&str> = cluster.pool.iter().map(|pool| pool.device.as_str()).collect();
-    let origin = Origin::new(kind, devices.into_iter().collect::<Vec<_>>().join(", "));
+    let origin = Origin::new(kind, "placement");
     let mut view = PlacementChart::new(origin, "Who runs where, and beside whom");
     let mut tenants: BTreeMap<(&str, u32, u32), Vec<Tenant>> = BTreeMap::new();
     for assignment in &placement.assignments {

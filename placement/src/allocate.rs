@@ -288,8 +288,14 @@ fn wait(instance: &Instance<'_>, dual: &Dual, used: &[[f64; RESOURCES]], job: us
         (WaitReason::PricedOut, "its weight is 0".to_owned())
     } else if entry.value - entry.price < -tolerance {
         let text = format!(
-            "its best shape, {} GPUs of {}, is worth {:.3} and costs {:.3}; it enters when a GPU costs {:.3} instead of {:.3}",
-            entry.gpus, entry.pool, entry.value, entry.price, entry.entry_slot_price, entry.slot_price
+            "its best shape, {} GPU{} of {}, is worth {:.3} and costs {:.3}; it enters when a GPU costs {:.3} instead of {:.3}",
+            entry.gpus,
+            if entry.gpus == 1 { "" } else { "s" },
+            entry.pool,
+            entry.value,
+            entry.price,
+            entry.entry_slot_price,
+            entry.slot_price
         );
         (WaitReason::PricedOut, text)
     } else if free >= f64::from(entry.gpus) {

@@ -7,14 +7,16 @@ use std::fmt;
 pub struct Origin {
     /// Measured, computed, replayed or imported.
     pub kind: DeviceKind,
-    /// The device as named, for example `sim:h100`, or the name of the import.
+    /// The device, for example `h100` or `cuda:0`, or the name of the import.
     pub device: String,
 }
 
 impl Origin {
-    /// An origin of a kind and a device or import name.
+    /// An origin of a kind and a device or import name; `sim:h100` and `h100` are one simulated origin.
     pub fn new(kind: DeviceKind, device: impl Into<String>) -> Self {
-        Self { kind, device: device.into() }
+        let device: String = device.into();
+        let device = device.strip_prefix("sim:").map_or_else(|| device.clone(), str::to_owned);
+        Self { kind, device }
     }
 }
 
@@ -23,7 +25,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let device = self.device.as_str();
         let text = match self.kind {
-            DeviceKind::Simulated => format!("simulated {}", device.strip_prefix("sim:").unwrap_or(device)),
+            DeviceKind::Simulated => format!("simulated {device}"),
             DeviceKind::Cuda | DeviceKind::Cpu => format!("measured on {device}"),
             DeviceKind::Recorded => {
                 format!("replayed from {}", device.strip_prefix("recorded:").unwrap_or(device))

@@ -217,7 +217,9 @@ impl Table {
         self.check()?;
         let mut text = String::new();
         if !self.title.is_empty() {
-            let _ = writeln!(text, "{}", printable(&self.title));
+            for line in wrapped(&printable(&self.title), usize::from(width)) {
+                let _ = writeln!(text, "{line}");
+            }
         }
         if self.rows.is_empty() {
             text.push_str("(no rows)\n");
@@ -359,6 +361,23 @@ pub(crate) struct HtmlTable {
 /// Control characters would move the cursor of a terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
+}
+
+/// Lines of at most `width` characters, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is a first line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(format!("  {word}"));
+        }
+    }
+    lines
 }
 
 #[cfg(test)]

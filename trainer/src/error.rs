@@ -124,7 +124,7 @@ impl Hint for Error {
                     .into(),
             ),
             Self::MixedKinds { .. } => {
-                Some("name the device kinds to learn from, for example `--device-kind simulated`".into())
+                Some("name the device kinds to learn from, for example `--kinds simulated`".into())
             }
             Self::Label { .. } | Self::Cell { .. } => {
                 Some("`elastico dataset validate` names every such row".into())

@@ -24,7 +24,7 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         kind: Kind,
     },
-    /// Print a campaign with all defaults filled in
+    /// Print a campaign as it was understood
     Show {
         /// The campaign
         campaign: PathBuf,

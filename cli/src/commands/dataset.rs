@@ -39,6 +39,9 @@ pub(crate) enum Command {
         /// Device kinds that may stand together: cuda, cpu, simulated, recorded, imported
         #[arg(long, value_delimiter = ',', value_name = "KIND")]
         mix: Vec<DeviceKind>,
+        /// Replace a dataset that exists
+        #[arg(long)]
+        force: bool,
         /// Say what would be written
         #[arg(long)]
         dry_run: bool,
@@ -56,6 +59,9 @@ pub(crate) enum Command {
         /// The file; stdout where it is not given
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Replace a file that exists
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -68,6 +74,9 @@ pub(crate) enum Import {
         /// The new dataset's folder
         #[arg(long, value_name = "FOLDER")]
         out: PathBuf,
+        /// Replace a dataset that exists
+        #[arg(long)]
+        force: bool,
         /// Say what would be written
         #[arg(long)]
         dry_run: bool,
@@ -82,6 +91,9 @@ pub(crate) enum Import {
         /// The new dataset's folder
         #[arg(long, value_name = "FOLDER")]
         out: PathBuf,
+        /// Replace a dataset that exists
+        #[arg(long)]
+        force: bool,
         /// Say what would be written
         #[arg(long)]
         dry_run: bool,
@@ -102,19 +114,27 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
         Command::Inspect { dataset, format } => inspect(dataset, *format),
         Command::Validate { dataset, format } => validate(dataset, *format, talk),
-        Command::Merge { datasets, out, mix, dry_run } => {
+        Command::Merge { datasets, out, mix, force, dry_run } => {
+            output::refuse_existing(out, *force)?;
             let parts = datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
             let merged =
                 if mix.is_empty() { Dataset::merge(parts)? } else { Dataset::merge_kinds(parts, mix)? };
             write(&merged, out, *dry_run, talk)
         }
-        Command::Import(Import::Gavel { file, out, dry_run }) => {
+        Command::Import(Import::Gavel { file, out, force, dry_run }) => {
+            output::refuse_existing(out, *force)?;
             write(&elastico_datasets::import::gavel(file)?, out, *dry_run, talk)
         }
-        Command::Import(Import::Pairs { file, mapping, out, dry_run }) => {
+        Command::Import(Import::Pairs { file, mapping, out, force, dry_run }) => {
+            output::refuse_existing(out, *force)?;
             write(&elastico_datasets::import::pairs_csv(file, mapping)?, out, *dry_run, talk)
         }
-        Command::Export { dataset, table, out } => export(dataset, *table, out.as_deref(), talk),
+        Command::Export { dataset, table, out, force } => {
+            if let Some(out) = out {
+                output::refuse_existing(out, *force)?;
+            }
+            export(dataset, *table, out.as_deref(), talk)
+        }
     }
 }
 
@@ -138,9 +158,14 @@ fn counts(inspection: &DatasetInspection) -> Table {
                 table.push(vec![name.into(), what.into(), value.as_str().into(), Value::Count(*rows)]);
             }
         }
-        for (column, share) in &part.nulls {
+        let (whole, some): (Vec<_>, Vec<_>) = part.nulls.iter().partition(|(_, share)| *share >= 1.0);
+        for (column, share) in some {
             let nulls = (share * part.rows as f64).round() as u64;
             table.push(vec![name.into(), "null".into(), column.as_str().into(), Value::Count(nulls)]);
+        }
+        if !whole.is_empty() {
+            let columns = format!("{} columns", whole.len());
+            table.push(vec![name.into(), "null throughout".into(), columns.into(), Value::Count(part.rows)]);
         }
     }
     for (reason, rows) in &inspection.exclusions {

@@ -115,11 +115,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         (None, None) => return Err(usage("nothing to predict", "give --profiles or --dataset")),
     };
     let predictions = predictor.predict(&batch.rows)?;
-    output::answer_table(
-        arguments.format,
-        &table(&batch, &predictions, predictor.as_ref(), arguments.features),
-    )?;
+    let mut table = table(&batch, &predictions, predictor.as_ref(), arguments.features);
+    if arguments.format == Format::Table {
+        lift_constants(&mut table);
+    }
+    output::answer_table(arguments.format, &table)?;
     Ok(Ending::Done)
+}
+
+/// Moves text columns of one value into the headline, where a person reads them once.
+fn lift_constants(table: &mut Table) {
+    for column in (0..4).rev() {
+        let Some(first) = table.rows.first().map(|row| row[column].clone()) else { return };
+        if table.rows.len() > 1 && table.rows.iter().all(|row| row[column] == first) {
+            if let Value::Text(text) = &first
+                && column != 3
+            {
+                table.title.push_str(&format!("; {} {text}", table.columns[column].label));
+            }
+            table.columns.remove(column);
+            table.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+        }
+    }
 }
 
 /// Predictions for every pair of a dataset with the features as the model reads them.
@@ -209,6 +226,7 @@ fn table(batch: &Batch, predictions: &[Prediction], predictor: &dyn Predictor, f
         Column::text("subject"),
         Column::text("co_runner"),
         Column::text("sharing"),
+        Column::text("numbers"),
         Column::number("slowdown", ""),
         Column::number("slowdown_upper", "").label("upper"),
         Column::text("in_domain"),
@@ -229,6 +247,7 @@ fn table(batch: &Batch, predictions: &[Prediction], predictor: &dyn Predictor, f
     let width = metadata.features.width();
     for ((names, prediction), row) in batch.names.iter().zip(predictions).zip(batch.rows.chunks(width)) {
         let mut cells: Vec<Value> = names.iter().map(|name| name.as_str().into()).collect();
+        cells.push(kinds.join(" and ").into());
         cells.extend([
             Value::number(prediction.slowdown.get(), 3),
             Value::number(prediction.upper.get(), 3),

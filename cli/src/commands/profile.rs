@@ -65,7 +65,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Source {
-    /// A catalogue of your own, a file or a folder, instead of the bundled one
+    /// A catalogue of your own beside the bundled one, a file or a folder
     #[arg(long, value_name = "PATH")]
     catalogue: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Source {
 impl Source {
     fn read(&self) -> anyhow::Result<Catalogue> {
         Ok(match &self.catalogue {
-            Some(path) => Catalogue::read(path)?,
+            Some(path) => Catalogue::bundled().merge(Catalogue::read(path)?)?,
             None => Catalogue::bundled(),
         })
     }
@@ -159,9 +159,9 @@ fn show(plans: &[Plan], cells: bool, format: Format) -> anyhow::Result<Ending> {
             Column::text("numbers"),
             Column::number("workloads", ""),
             Column::number("cells", ""),
-            Column::number("trials", "at least"),
-            Column::number("seconds_least", "s").label("device time from"),
-            Column::number("seconds_most", "s").label("to"),
+            Column::number("trials", "").label("trials, least"),
+            Column::number("seconds_least", "").label("device s, least"),
+            Column::number("seconds_most", "").label("device s, most"),
             Column::number("skipped", ""),
         ],
     );
@@ -247,7 +247,8 @@ pub(crate) fn measure(
         bar
     });
     let mut progress = |progress: &Progress<'_>| {
-        let left = progress.remaining.map_or(String::new(), |left| format!("about {:.0} left", left));
+        let left =
+            progress.remaining.map_or(String::new(), |left| format!("about {:.0} s left", left.get().ceil()));
         match &bar {
             Some(bar) => {
                 bar.set_length(progress.total);
@@ -308,16 +309,18 @@ fn status_table(status: &Status) -> Table {
     let state = match (status.is_running, status.is_torn) {
         (true, _) => "running",
         (false, true) => "stopped, last line torn (resume mends it)",
-        (false, false) => "stopped",
+        (false, false) if status.open > 0 => "stopped before its end",
+        (false, false) => "finished",
     };
+    let numbers = if status.device.starts_with("sim:") { "simulated" } else { "measured" };
     let mut table = Table::new(
         status.schema,
-        format!("{} on {}: {state}", status.name, status.device),
+        format!("{} on {}, {numbers}: {state}", status.name, status.device),
         vec![Column::text("what"), Column::number("count", "")],
     );
     for (what, count) in [
         ("trials done", status.done),
-        ("trials certain", status.total),
+        ("trials planned so far", status.total),
         ("cells converged", status.converged),
         ("cells inconclusive", status.inconclusive),
         ("cells failed", status.failed),

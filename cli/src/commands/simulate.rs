@@ -74,8 +74,10 @@ pub(crate) struct Scene {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Unit {
     /// Seconds
+    #[value(alias = "seconds")]
     S,
     /// Milliseconds
+    #[value(alias = "milliseconds")]
     Ms,
 }
 

@@ -109,6 +109,10 @@ pub(crate) struct Scene {
     format: Format,
 }
 
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method is tied to one lifetime, the closure to any"
+)]
 pub(crate) fn run(command: &Command) -> anyhow::Result<Ending> {
     match command {
         Command::Pair { a, b, question } => {

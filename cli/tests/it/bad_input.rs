@@ -59,7 +59,7 @@ fn every_bad_input_gets_one_clear_error() {
             .current_dir(&folder)
             .env_remove("ELASTICO_ORT_LIBRARY")
             .env_remove("ORT_DYLIB_PATH")
-            .timeout(std::time::Duration::from_secs(60))
+            .timeout(std::time::Duration::from_mins(1))
             .output()
             .expect("it runs");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -44,7 +44,7 @@ workload = "in_rank.b512_h1024_r500_fp16"
 
 fn elastico(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("elastico").expect("the binary");
-    command.args(arguments).current_dir(folder).timeout(Duration::from_secs(300));
+    command.args(arguments).current_dir(folder).timeout(Duration::from_mins(5));
     command
 }
 
@@ -173,7 +173,7 @@ fn killed(folder: &Path, arguments: &[&str], journal: &Path, after: usize) -> bo
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary starts");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while lines(journal) < after && Instant::now() < deadline && child.try_wait().expect("a child").is_none()
     {
         std::thread::sleep(Duration::from_millis(2));

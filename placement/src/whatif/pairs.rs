@@ -169,7 +169,7 @@ fn answer(
         Verdict::No
     } else if ways.iter().any(|way| way.verdict == Verdict::Yes) {
         Verdict::Yes
-    } else if ways.is_empty() || ways.iter().any(|way| way.verdict == Verdict::CannotTell) {
+    } else if ways.iter().all(|way| way.verdict == Verdict::CannotTell) {
         Verdict::CannotTell
     } else {
         Verdict::No

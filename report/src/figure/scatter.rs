@@ -96,7 +96,7 @@ pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
         LEFT + SIDE + 16.0,
         TOP + SIDE + 102.0,
         format!(
-            "{}, {}: predicted against measured slowdown of {} observations",
+            "{}, {}: predicted against observed slowdown of {} observations",
             view.title,
             view.origin,
             points.len()
@@ -117,7 +117,7 @@ pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
         (x(high), y(high)),
         &format!(r#"class="diagonal" stroke="{MUTED}" stroke-width="1.5" stroke-dasharray="6 4""#),
     );
-    svg.text(LEFT + SIDE / 2.0, TOP + SIDE + 38.0, Anchor::Middle, TEXT, "measured slowdown");
+    svg.text(LEFT + SIDE / 2.0, TOP + SIDE + 38.0, Anchor::Middle, TEXT, "observed slowdown");
     svg.styled(
         16.0,
         TOP + SIDE / 2.0,
@@ -163,7 +163,7 @@ pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
             let nominal =
                 level.map_or(String::new(), |level| format!(" (promised {})", number::percent(level)));
             format!(
-                "The measured value stayed under the predicted upper bound for {held} of {of}, {}{nominal}.",
+                "The observed value stayed under the predicted upper bound for {held} of {of}, {}{nominal}.",
                 number::percent(held as f64 / of as f64)
             )
         }

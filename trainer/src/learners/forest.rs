@@ -58,7 +58,9 @@ impl Scale {
 
     fn apply(self, values: &mut [f32]) {
         if matches!(self, Self::Logarithmic) {
-            values.iter_mut().for_each(|value| *value = value.ln());
+            for value in values {
+                *value = value.ln();
+            }
         }
     }
 
