@@ -75,6 +75,14 @@ impl Dataset {
     /// One that names the folder, file or column that is missing, damaged or of another version.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let Loaded { manifest, isolated, pairs, .. } = Loaded::read(folder)?;
+        let kinds = device_kinds([&isolated, &pairs])?;
+        if kinds != manifest.device_kinds {
+            return Err(Error::Kinds {
+                folder: folder.to_owned(),
+                stated: manifest.device_kinds,
+                found: kinds,
+            });
+        }
         let dataset = Self { manifest, isolated, pairs };
         let found = dataset.content_digest();
         if found != dataset.manifest.content_digest {

@@ -56,6 +56,21 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The manifest states other device kinds than the rows have: nobody could trust a label of it.
+    #[error(
+        "the manifest of `{}` says {}, its rows say {}",
+        folder.display(),
+        list_kinds(stated),
+        list_kinds(found)
+    )]
+    Kinds {
+        /// The dataset.
+        folder: PathBuf,
+        /// What the manifest states.
+        stated: Vec<DeviceKind>,
+        /// What the rows have.
+        found: Vec<DeviceKind>,
+    },
     /// A part lacks a column, has one too many, or has one of the wrong type.
     #[error("`{}`: column `{column}` {problem}", file.display())]
     Column {
@@ -288,6 +303,10 @@ impl Error {
     }
 }
 
+fn list_kinds(kinds: &[DeviceKind]) -> String {
+    kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(" and ")
+}
+
 impl Hint for Error {
     fn hint(&self) -> Option<String> {
         let did_you_mean = |near: &str| format!("did you mean `{near}`?");
@@ -314,6 +333,7 @@ impl Hint for Error {
             Self::Unlisted { .. } => {
                 Some("remove the file, or list it with `Dataset::list_parts` if another program wrote the same rows into it".into())
             }
+            Self::Kinds { .. } => Some("the manifest was edited; get the dataset again from its origin".into()),
             Self::ContentChanged { .. } => {
                 Some("numbers were changed after the dataset was written; get it again from its origin".into())
             }

@@ -104,6 +104,9 @@ impl Pool {
     }
 }
 
+/// GPUs of a pool at most: ten times the largest that is known, and small enough to seat one by one.
+pub(crate) const MOST_GPUS: u64 = 1_000_000;
+
 impl Cluster {
     /// Reads and checks `cluster.toml` or `cluster.json`.
     ///
@@ -150,6 +153,15 @@ impl Cluster {
             }
             if pool.nodes > 0 && pool.gpus_per_node == 0 {
                 return Err(source.refuse(entry, "gpus_per_node", 0, "a node needs at least 1 GPU", None));
+            }
+            if u64::from(pool.nodes) * u64::from(pool.gpus_per_node) > MOST_GPUS {
+                return Err(source.refuse(
+                    entry,
+                    "nodes",
+                    pool.nodes,
+                    "a pool has at most 1,000,000 GPUs",
+                    None,
+                ));
             }
             if let Some(gpus) = pool.gpus.filter(|gpus| *gpus > pool.nodes.saturating_mul(pool.gpus_per_node))
             {

@@ -5,6 +5,7 @@
 
 use crate::Error;
 use crate::allocate::Allocator;
+use crate::cluster::MOST_GPUS;
 use crate::jobs::Jobs;
 use crate::options::Options;
 use crate::pairing::PairTable;
@@ -142,11 +143,13 @@ impl<'a> WhatIf<'a> {
         for (id, gpus) in changes {
             let known = cluster.get(id.as_str())?;
             let count = i64::from(known.gpu_count()).checked_add(*gpus);
-            let Some(count) = count.and_then(|count| u32::try_from(count).ok()) else {
+            let most = i64::try_from(MOST_GPUS).unwrap_or(i64::MAX);
+            let count = count.filter(|count| *count <= most).and_then(|count| u32::try_from(count).ok());
+            let Some(count) = count else {
                 return Err(Error::Option {
                     field: "gpus",
                     value: gpus.to_string(),
-                    rule: "the pool would have fewer than 0 GPUs, or too many to count",
+                    rule: "the pool would have fewer than 0 GPUs, or over a million",
                 });
             };
             for pool in cluster.pool.iter_mut().filter(|pool| pool.id == *id) {

@@ -63,7 +63,7 @@ pub enum Error {
         reason: String,
     },
     /// The folder has results already.
-    #[error("the folder {} holds the journal of an earlier run", .0.display())]
+    #[error("the folder {} holds an earlier run, or a dataset or campaign of its own", .0.display())]
     Exists(PathBuf),
     /// The folder has no campaign in it.
     #[error("the folder {} holds no campaign: {missing} is missing", folder.display())]
@@ -166,9 +166,10 @@ impl Hint for Error {
             }
             Self::WrongDevice { .. } => Some("name the device in the campaign's `device`".to_owned()),
             Self::NoDevice { .. } => Some("see what this host can do with `elastico doctor`".to_owned()),
-            Self::Exists(folder) => {
-                Some(format!("continue it with `elastico profile resume {}`", folder.display()))
-            }
+            Self::Exists(folder) => Some(format!(
+                "choose a new folder, or continue a run with `elastico profile resume {}`",
+                folder.display()
+            )),
             Self::NoCampaign { .. } => Some("start one with `elastico profile run`".to_owned()),
             Self::Locked(_) => Some("wait for it, or choose another folder".to_owned()),
             Self::Append { source, .. } | Self::Write { source, .. }

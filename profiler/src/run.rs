@@ -138,9 +138,12 @@ pub fn run(
     }
     std::fs::create_dir_all(folder).map_err(|source| Error::write(folder, source))?;
     let _lock = Lock::take(folder)?;
-    if !options.resume && folder.join(journal::FILE).exists() {
+    if !options.resume
+        && [journal::FILE, CAMPAIGN, PLAN, DATASET].iter().any(|name| folder.join(name).exists())
+    {
         return Err(Error::Exists(folder.to_owned()));
     }
+    remove_leftovers(folder)?;
     let (mut journal, earlier) =
         Journal::open(folder, &Header::new(&plan, device.identity()), options.force)?;
     elastico_datasets::write_atomic(&folder.join(CAMPAIGN), campaign.to_toml().as_bytes())?;
@@ -155,6 +158,21 @@ pub fn run(
     let mut status = status(folder)?;
     status.is_running = false;
     Ok(RunReport { stopped, measured, status })
+}
+
+/// Removes what a run that was killed while it wrote left beside its files. Only the holder of the lock may.
+fn remove_leftovers(folder: &Path) -> Result<(), Error> {
+    let entries = std::fs::read_dir(folder).map_err(|source| Error::read(folder, source))?;
+    for entry in entries {
+        let path = entry.map_err(|source| Error::read(folder, source))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with('.') && name.ends_with(".tmp") {
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            removed.map_err(|source| Error::write(&path, source))?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes a device of its name.

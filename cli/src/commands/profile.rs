@@ -234,7 +234,7 @@ pub(crate) fn measure(
     talk: Talk,
 ) -> anyhow::Result<Vec<RunReport>> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         // The second signal ends at once: the journal is valid at every moment.
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupted))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))

@@ -1,6 +1,6 @@
 //! `elastico report`
 
-use crate::failure::Ending;
+use crate::failure::{Ending, usage};
 use crate::output::{self, Talk};
 use crate::page::{Material, page};
 use anyhow::Context as _;
@@ -51,10 +51,19 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     output::refuse_existing(&arguments.out, arguments.force)?;
+    if !(arguments.limit.is_finite() && arguments.limit >= 1.0) {
+        return Err(usage(
+            format!("a limit of {} is no slowdown", arguments.limit),
+            "give --limit a number from 1 up",
+        ));
+    }
     let datasets =
         arguments.datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
     let evaluation: Option<Evaluation> =
         arguments.evaluation.as_deref().map(|file| read_json(file, "an evaluation")).transpose()?;
+    if let (Some(evaluation), Some(file)) = (&evaluation, &arguments.evaluation) {
+        check(evaluation, file)?;
+    }
     let placement: Option<Placement> =
         arguments.placement.as_deref().map(|file| read_json(file, "a placement")).transpose()?;
     let cluster = arguments.cluster.as_deref().map(Cluster::read).transpose()?;
@@ -77,6 +86,28 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     output::write_file(&arguments.out, html.as_bytes())?;
     talk.say(format!("wrote `{}` ({} kB)", arguments.out.display(), html.len() / 1000));
     Ok(Ending::Done)
+}
+
+/// Optional scores that are damaged read as absent; a row must have either scores or a reason.
+fn check(evaluation: &Evaluation, file: &Path) -> anyhow::Result<()> {
+    if evaluation.schema != elastico_trainer::EVALUATION_SCHEMA {
+        return Err(usage(
+            format!(
+                "`{}` has schema `{}`, this version reads `{}`",
+                file.display(),
+                evaluation.schema,
+                elastico_trainer::EVALUATION_SCHEMA
+            ),
+            "make it again with `elastico evaluate --format json`",
+        ));
+    }
+    match evaluation.rows.iter().position(|row| row.scores.is_none() && row.reason.is_none()) {
+        Some(row) => Err(usage(
+            format!("`{}`, rows[{row}]: scores are missing or damaged", file.display()),
+            "make it again with `elastico evaluate --format json`",
+        )),
+        None => Ok(()),
+    }
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(file: &Path, what: &str) -> anyhow::Result<T> {

@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// What a worker did that left [`CODE_NUMBERS`].
+const NOT_FINITE: &str = "computed numbers that are not finite";
 /// Bytes of stderr that are kept for the journal.
 const TAIL: usize = 2000;
 
@@ -190,7 +192,7 @@ impl WorkerProcess {
         }
         let status = self.ring.status();
         if status.state == WorkerState::Stopped && status.error_code == CODE_NUMBERS {
-            return Err(self.fault(Outcome::WorkerCrash, "computed numbers that are not finite"));
+            return Err(self.fault(Outcome::WorkerCrash, NOT_FINITE));
         }
         if status.heartbeat != self.heartbeat {
             self.heartbeat = status.heartbeat;
@@ -253,6 +255,10 @@ impl WorkerProcess {
             for reader in self.readers.drain(..) {
                 let _ = reader.join();
             }
+        }
+        // The ring outlives the worker: a code that it left there tells more than its exit status.
+        if self.ring.status().error_code == CODE_NUMBERS {
+            return self.fault(Outcome::WorkerCrash, NOT_FINITE);
         }
         // A worker that could say why said so before it left.
         while let Ok(reply) = self.replies.try_recv() {
