@@ -14,7 +14,7 @@
 //!
 //! A worker has one lane per core of its set and splits each op by rows, so that "isolated at the share" is slower than
 //! "isolated at the full device" by what the missing cores are worth. As under MPS, shares that add up to more than 1
-//! overlap. A share is rounded to whole cores, one at least; [`Session::effective_sharing`](crate::Session::effective_sharing)
+//! overlap. A share is rounded to whole cores, one at least; [`Session::effective_sharing`]
 //! tells what came of it. On cores without hyper-threads `mps(1,1)` and `time_slice` differ only in that lanes may move.
 
 mod cores;
