@@ -50,6 +50,14 @@ pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> anyh
     WithHint { message: message.into(), hint: hint.into(), environment: false }.into()
 }
 
+/// Refuses a limit that no slowdown can be held against.
+pub(crate) fn check_limit(limit: f64) -> anyhow::Result<()> {
+    if limit.is_finite() && limit >= 1.0 {
+        return Ok(());
+    }
+    Err(usage(format!("a limit of {limit} is no slowdown"), "give --limit a number from 1 up"))
+}
+
 /// A machine that cannot do what was asked, with its remedy.
 pub(crate) fn environment(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     WithHint { message: message.into(), hint: hint.into(), environment: true }.into()

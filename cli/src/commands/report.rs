@@ -1,6 +1,6 @@
 //! `elastico report`
 
-use crate::failure::{Ending, usage};
+use crate::failure::{Ending, check_limit, usage};
 use crate::output::{self, Talk};
 use crate::page::{Material, page};
 use anyhow::Context as _;
@@ -51,12 +51,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     output::refuse_existing(&arguments.out, arguments.force)?;
-    if !(arguments.limit.is_finite() && arguments.limit >= 1.0) {
-        return Err(usage(
-            format!("a limit of {} is no slowdown", arguments.limit),
-            "give --limit a number from 1 up",
-        ));
-    }
+    check_limit(arguments.limit)?;
     let datasets =
         arguments.datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
     let evaluation: Option<Evaluation> =

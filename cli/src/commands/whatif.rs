@@ -2,7 +2,7 @@
 
 use super::place::{OptionalModel, State};
 use super::predict::Model;
-use crate::failure::{Ending, usage};
+use crate::failure::{Ending, check_limit, usage};
 use crate::output::{self, Format};
 use clap::Subcommand;
 use elastico_core::{PoolId, SharingMode, WorkloadId};
@@ -163,12 +163,7 @@ impl Question {
             }
         };
         let mut question = PairQuestion::on(device, &Options { limit: self.limit, ..Options::default() });
-        if !(self.limit.is_finite() && self.limit >= 1.0) {
-            return Err(usage(
-                format!("a limit of {} is no slowdown", self.limit),
-                "give --limit a number from 1 up",
-            ));
-        }
+        check_limit(self.limit)?;
         if !self.sharing.is_empty() {
             question.sharing.clone_from(&self.sharing);
         }
