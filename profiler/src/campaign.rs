@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 /// | `sharing` | required | sharing modes, for example `["time_slice", "mps(0.5,0.5)"]` |
 /// | `isolated_shares` | `[]` | more SM shares to measure each workload at, beside 1 and the shares of `sharing` |
 /// | `max_pairs` | all | pairs drawn at random from all; each family appears as long as the number allows |
+/// | `wave` | all at once | so many pairs and modes are measured to their end, in the order of the list, before the next begin |
 /// | `sentinel` | first pair | the pair that is measured again and again to see the device drift |
 /// | `[workloads]` | | [`Workloads`] |
 /// | `[budget]` | none | [`Budget`] |
@@ -71,6 +72,11 @@ pub struct Campaign {
     /// The most pairs of workloads to draw; each is measured under each sharing mode.
     #[serde(default, deserialize_with = "optional_count", skip_serializing_if = "Option::is_none")]
     pub max_pairs: Option<u32>,
+    /// Measure in waves of so many pair cells, each wave to its end before the next: the pairs by name in their order,
+    /// under the first sharing mode, then under the next. A campaign that its budget ends then has its most wanted
+    /// cells whole; the price is that the device's drift over the campaign is no longer spread over all cells alike.
+    #[serde(default, deserialize_with = "optional_count", skip_serializing_if = "Option::is_none")]
+    pub wave: Option<u32>,
     /// The sentinel pair, two workload ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentinel: Option<[String; 2]>,

@@ -151,6 +151,14 @@ pub struct Cell {
     pub sharing: SharingMode,
     /// Rough seconds of one trial, to weigh progress.
     pub seconds: f64,
+    /// The wave in which it is measured.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub wave: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_first(wave: &u32) -> bool {
+    *wave == 0
 }
 
 /// One configuration in one repeat.
@@ -266,21 +274,34 @@ impl Plan {
             workloads: BTreeMap::new(),
             cells: BTreeMap::new(),
             skipped: Vec::new(),
+            wave: 0,
         };
 
         let sentinel = sampling::sentinel(campaign, catalogue)?.unwrap_or(first);
-        for (subject, co_runner) in chosen.iter().flat_map(|drawn| &drawn.orders) {
-            for sharing in &campaign.sharing {
+        // The first mode of every pair before the next mode of any: what counts in waves, and sorted away without.
+        for sharing in &campaign.sharing {
+            for (subject, co_runner) in chosen.iter().flat_map(|drawn| &drawn.orders) {
                 builder.pair(subject, co_runner, sharing, Role::Pair)?;
+                builder.wave = campaign.wave.map_or(0, |size| builder.cells.len() as u32 / size);
             }
         }
         if builder.cells.is_empty() {
             let reason = builder.skipped.first().map_or_else(String::new, |skipped| skipped.reason.clone());
             return Err(Error::EmptyPlan { name: campaign.name.clone(), reason });
         }
+        let last = builder.cells.values().map(|cell| cell.wave).max().unwrap_or(0);
         for sharing in &campaign.sharing {
+            // A mode's control belongs to the wave that brings the mode.
+            builder.wave = builder
+                .cells
+                .values()
+                .filter(|cell| cell.sharing == *sharing || cell.sharing == sharing.swapped())
+                .map(|cell| cell.wave)
+                .min()
+                .unwrap_or(last);
             builder.pair(&sentinel.0, &null.id, sharing, Role::Null)?;
         }
+        builder.wave = 0;
         builder.pair(&sentinel.0, &sentinel.1, &campaign.sharing[0], Role::Sentinel)?;
 
         let mut percents: BTreeSet<u8> =
@@ -292,7 +313,11 @@ impl Plan {
         }
         let taking_part: Vec<WorkloadId> = builder.workloads.keys().cloned().collect();
         for workload in &taking_part {
+            // The full device is the reference of every slowdown, so it is measured with the first pair that needs it;
+            // smaller shares alone come last.
+            let first = builder.wave_of(workload);
             for share in &percents {
+                builder.wave = if *share == 100 { first } else { last };
                 builder.isolated(workload, *share)?;
             }
         }
@@ -344,13 +369,7 @@ impl Plan {
         self.workloads.iter().for_each(|facts| put(Line::Workload(facts.clone())));
         self.cells.iter().for_each(|cell| put(Line::Cell(cell.clone())));
         self.skipped.iter().for_each(|skipped| put(Line::Skipped(skipped.clone())));
-        let mut schedule = crate::schedule::Schedule::new(self);
-        for _ in 0..self.header.repeats.0 {
-            schedule
-                .round(&crate::schedule::Results::default())
-                .into_iter()
-                .for_each(|trial| put(Line::Trial(trial)));
-        }
+        crate::schedule::Schedule::new(self).certain().into_iter().for_each(|trial| put(Line::Trial(trial)));
         text
     }
 
@@ -455,5 +474,52 @@ mod tests {
             matches!(&error, Error::Workload { line: 7, pattern, .. } if pattern == "trainnig"),
             "{error:?}"
         );
+    }
+
+    #[test]
+    fn waves_follow_the_list_and_bring_what_they_need() {
+        let names = [
+            "tr_mlp.b64_h512_bf16",
+            "in_encoder.b1_s128_h768_fp16",
+            "in_decode.b1_c2048_h4096_bf16",
+            "st_fma.m10k_n66",
+        ];
+        let pairs: Vec<String> = [(0, 1), (0, 2), (3, 2)]
+            .map(|(a, b): (usize, usize)| format!("[\"{}\", \"{}\"]", names[a], names[b]))
+            .to_vec();
+        let text = format!(
+            "schema = 1\nname = \"t\"\ndevice = \"sim:h100\"\nsharing = [\"time_slice\", \"mps(0.5,0.5)\"]\nwave = 2\n[workloads]\npairs = [{}]\n",
+            pairs.join(", ")
+        );
+        let plan = plan(&text).unwrap();
+        let wave = |role, subject: &str, sharing: &str| {
+            let cell = plan.cells.iter().find(|cell| {
+                cell.role == role
+                    && (cell.subject.as_str() == subject
+                        || cell.co_runner.as_ref().is_some_and(|id| id.as_str() == subject))
+                    && cell.sharing.to_string() == sharing
+            });
+            cell.unwrap_or_else(|| panic!("no {role:?} {subject} {sharing}")).wave
+        };
+        assert_eq!(wave(Role::Pair, names[1], "time_slice"), 0);
+        assert_eq!(wave(Role::Pair, names[3], "time_slice"), 1);
+        assert_eq!(wave(Role::Pair, names[3], "mps(0.5,0.5)"), 2);
+        assert_eq!(wave(Role::Isolated, names[0], "exclusive"), 0);
+        assert_eq!(wave(Role::Isolated, names[3], "exclusive"), 1, "with its first pair");
+        assert_eq!(wave(Role::Isolated, names[0], "mps(0.5,1)"), 2, "shares alone come last");
+        assert_eq!(wave(Role::Null, "null", "mps(0.5,0.5)"), 1, "with the first pair of its mode");
+
+        // The schedule goes wave by wave and deals each cell its least repeats.
+        let waves: BTreeMap<&str, u32> =
+            plan.cells.iter().map(|cell| (cell.id.as_str(), cell.wave)).collect();
+        let trials = crate::schedule::Schedule::new(&plan).certain();
+        let order: Vec<u32> = trials
+            .iter()
+            .filter(|trial| !trial.id.as_str().contains(".s"))
+            .map(|trial| waves[trial.cell.as_str()])
+            .collect();
+        assert!(order.is_sorted(), "{order:?}");
+        let cells = plan.cells.iter().filter(|cell| cell.role != Role::Sentinel).count();
+        assert_eq!(order.len(), 3 * cells);
     }
 }

@@ -265,18 +265,18 @@ impl<'a> Coordinator<'a> {
     ) -> Result<Stopped, Error> {
         let plan = self.plan;
         let mut schedule = Schedule::new(plan);
-        // The first rounds are certain from the start, the later ones as they come.
-        let certain_cells = plan.cells.len() as u64;
-        let mut remaining_rounds = u64::from(plan.header.repeats.0);
         loop {
             let round = schedule.round(&self.results);
             if round.is_empty() {
                 return Ok(Stopped::Complete);
             }
-            remaining_rounds = remaining_rounds.saturating_sub(1);
             let mut ahead: f64 =
                 round.iter().filter(|trial| !self.results.is_done(trial)).map(|trial| self.cost(trial)).sum();
-            let per_round: f64 = self.costs.values().sum();
+            // The least repeats are certain from the start, later ones as they come.
+            let (later, later_cost) =
+                schedule.certain_ahead().fold((0, 0.0), |(count, cost), (cell, times)| {
+                    (count + u64::from(times), f64::from(times).mul_add(cell.seconds, cost))
+                });
             for (index, trial) in round.iter().enumerate() {
                 if self.results.is_done(trial) {
                     self.done += 1;
@@ -299,12 +299,11 @@ impl<'a> Coordinator<'a> {
                     return Ok(Stopped::DeviceLost);
                 }
                 self.done += 1;
-                let later = remaining_rounds as f64 * per_round;
                 let pace = self.started.elapsed().as_secs_f64() / self.cost_done.max(f64::MIN_POSITIVE);
                 progress(&Progress {
                     done: self.done,
-                    total: self.done + (round.len() - index - 1) as u64 + remaining_rounds * certain_cells,
-                    remaining: Some(Seconds((ahead.max(0.0) + later) * pace)),
+                    total: self.done + (round.len() - index - 1) as u64 + later,
+                    remaining: Some(Seconds((ahead.max(0.0) + later_cost) * pace)),
                     trial,
                     observation: &observation,
                 });
@@ -345,15 +344,15 @@ pub fn status(folder: &Path) -> Result<Status, Error> {
         *outcomes.entry(observation.outcome.to_string()).or_default() += 1;
     }
     let mut schedule = Schedule::new(&plan);
-    let (mut done, mut total, mut rounds) = (0, 0, 0);
+    let (mut done, mut total) = (0, 0);
     loop {
         let round = schedule.round(&results);
         let finished = round.iter().filter(|trial| results.is_done(trial)).count();
         done += finished as u64;
         total += round.len() as u64;
-        rounds += 1;
         // A round that is not complete does not tell yet which cells the next one has.
-        if round.is_empty() || (finished < round.len() && rounds >= plan.header.repeats.0) {
+        if round.is_empty() || finished < round.len() {
+            total += schedule.certain_ahead().map(|(_, times)| u64::from(times)).sum::<u64>();
             break;
         }
     }

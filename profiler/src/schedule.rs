@@ -2,12 +2,12 @@
 //!
 //! Round `r` holds repeat `r` of every cell that is still open, in random order, with a sentinel after each so many
 //! trials. A cell is open until its least repeats are done, then until its interval is narrow enough or the cap is
-//! reached. Since a round depends only on the rounds before it, a run that was interrupted anywhere goes on exactly as
+//! reached. In a campaign of waves the rounds of a wave end before those of the next begin. Since a round depends only on the rounds before it, a run that was interrupted anywhere goes on exactly as
 //! if it had not been.
 
 use crate::estimator;
 use crate::observation::Observation;
-use crate::plan::{Plan, Role, Trial};
+use crate::plan::{Cell, Plan, Role, Trial};
 use crate::sampling::shuffle;
 use elastico_core::Outcome;
 use std::collections::BTreeMap;
@@ -114,6 +114,8 @@ impl Results {
 #[derive(Debug)]
 pub struct Schedule<'a> {
     plan: &'a Plan,
+    wave: u32,
+    last_wave: u32,
     round: u32,
     sentinels: u32,
     since_sentinel: u32,
@@ -122,22 +124,68 @@ pub struct Schedule<'a> {
 impl<'a> Schedule<'a> {
     /// A schedule from the first round on.
     pub fn new(plan: &'a Plan) -> Self {
-        Self { plan, round: 0, sentinels: 0, since_sentinel: 0 }
+        let last_wave = plan.cells.iter().map(|cell| cell.wave).max().unwrap_or(0);
+        Self { plan, wave: 0, last_wave, round: 0, sentinels: 0, since_sentinel: 0 }
     }
 
     /// The trials of the next round, given the results of all rounds before it; empty when the campaign is complete.
     pub fn round(&mut self, results: &Results) -> Vec<Trial> {
         let plan = self.plan;
-        let mut open: Vec<Trial> = plan
-            .cells
-            .iter()
-            .filter(|cell| cell.role != Role::Sentinel)
-            .filter(|cell| {
-                self.round < plan.header.repeats.1 && results.state(plan, &cell.id, self.round) == State::Open
-            })
-            .map(|cell| cell.trial(self.round))
-            .collect();
-        let mut stream = plan.header.seed.stream("round", &[&self.round.to_string()]);
+        loop {
+            let open: Vec<Trial> = self
+                .wave_cells(self.wave)
+                .filter(|cell| {
+                    self.round < plan.header.repeats.1
+                        && results.state(plan, &cell.id, self.round) == State::Open
+                })
+                .map(|cell| cell.trial(self.round))
+                .collect();
+            if open.is_empty() && self.wave < self.last_wave {
+                self.wave += 1;
+                self.round = 0;
+                continue;
+            }
+            return self.deal(open);
+        }
+    }
+
+    /// The trials that are certain whatever the results: the least repeats of every cell, with their sentinels.
+    pub fn certain(mut self) -> Vec<Trial> {
+        let mut trials = Vec::new();
+        for wave in 0..=self.last_wave {
+            self.wave = wave;
+            for round in 0..self.plan.header.repeats.0 {
+                self.round = round;
+                let cells = self.wave_cells(wave).map(|cell| cell.trial(round)).collect();
+                trials.extend(self.deal(cells));
+            }
+        }
+        trials
+    }
+
+    /// Cells that the rounds dealt so far leave out for certain, each as often as it will be measured at least.
+    pub fn certain_ahead(&self) -> impl Iterator<Item = (&'a Cell, u32)> {
+        let (wave, dealt, least) = (self.wave, self.round, self.plan.header.repeats.0);
+        self.plan.cells.iter().filter(|cell| cell.role != Role::Sentinel).filter_map(move |cell| {
+            let count = match cell.wave.cmp(&wave) {
+                std::cmp::Ordering::Less => 0,
+                std::cmp::Ordering::Equal => least.saturating_sub(dealt),
+                std::cmp::Ordering::Greater => least,
+            };
+            (count > 0).then_some((cell, count))
+        })
+    }
+
+    fn wave_cells(&self, wave: u32) -> impl Iterator<Item = &'a Cell> + use<'a> {
+        self.plan.cells.iter().filter(move |cell| cell.role != Role::Sentinel && cell.wave == wave)
+    }
+
+    /// Shuffles a round, puts the sentinels in, and goes on to the next.
+    fn deal(&mut self, mut open: Vec<Trial>) -> Vec<Trial> {
+        let plan = self.plan;
+        let (round, wave) = (self.round.to_string(), self.wave.to_string());
+        let parts: &[&str] = if self.wave == 0 { &[&round] } else { &[&round, &wave] };
+        let mut stream = plan.header.seed.stream("round", parts);
         shuffle(&mut open, &mut stream);
         self.round += 1;
         let Some(sentinel) = plan.sentinel() else { return open };

@@ -20,6 +20,8 @@ pub(super) struct Builder<'a> {
     pub(super) workloads: BTreeMap<WorkloadId, WorkloadFacts>,
     pub(super) cells: BTreeMap<String, Cell>,
     pub(super) skipped: Vec<Skipped>,
+    /// The wave of the cells that are added next.
+    pub(super) wave: u32,
 }
 
 impl Builder<'_> {
@@ -73,6 +75,13 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// The first wave in which a workload takes part.
+    pub(super) fn wave_of(&self, workload: &WorkloadId) -> u32 {
+        let takes_part =
+            |cell: &&Cell| cell.subject == *workload || cell.co_runner.as_ref() == Some(workload);
+        self.cells.values().filter(takes_part).map(|cell| cell.wave).min().unwrap_or(0)
+    }
+
     pub(super) fn isolated(&mut self, workload: &WorkloadId, percent: u8) -> Result<(), Error> {
         let facts = self.facts(workload)?;
         let sharing = if percent == 100 {
@@ -113,6 +122,7 @@ impl Builder<'_> {
             co_runner: co_runner.cloned(),
             sharing,
             seconds,
+            wave: self.wave,
         };
         self.cells.entry(id).or_insert(cell);
     }

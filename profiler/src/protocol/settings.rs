@@ -26,6 +26,9 @@ pub struct ProtocolSettings {
     /// Most length of the soak in seconds.
     #[serde(deserialize_with = "optional_positive", skip_serializing_if = "Option::is_none")]
     pub soak_seconds: Option<f64>,
+    /// Length of one sub-window of the soak in seconds.
+    #[serde(deserialize_with = "optional_positive", skip_serializing_if = "Option::is_none")]
+    pub soak_window_seconds: Option<f64>,
     /// Least share of the co-run window in which both sides have work in flight.
     #[serde(deserialize_with = "optional_ratio", skip_serializing_if = "Option::is_none")]
     pub overlap: Option<f64>,
@@ -90,7 +93,8 @@ impl Protocol {
     /// |---|---|---|---|
     /// | `min_seconds`, `max_seconds` | 2, 20 | 1, 5 | 0, 1000 |
     /// | `min_steps`, `settle_steps` | 50, 10 | 50, 10 | 30, 3 |
-    /// | `soak_seconds` | 30, until 5 windows of 0.5 s agree | 2, windows of 0.2 s | 100, until 2 windows of 4 steps agree |
+    /// | `soak_seconds` | 30, until 5 windows agree | 2 | 100, until 2 windows of 4 steps agree |
+    /// | `soak_window_seconds` | 0.5 | 0.2 | 0 |
     /// | `overlap`, `drift`, `throttled` | 0.98, 0.02, 0.05 | same | same |
     /// | `retries` | 3 | same | same |
     /// | `deadline_seconds` | 3 x (soak + 5 phases at most) | same | same |
@@ -114,7 +118,7 @@ impl Protocol {
             max_seconds,
             min_steps: settings.min_steps.unwrap_or(if virtual_clock { 30 } else { 50 }).max(SOAK_STEPS),
             settle_steps: settings.settle_steps.unwrap_or(if virtual_clock { 3 } else { 10 }).max(1),
-            soak_window_seconds: pick(0.5, 0.2, 0.0),
+            soak_window_seconds: settings.soak_window_seconds.unwrap_or(pick(0.5, 0.2, 0.0)),
             soak_windows: if virtual_clock { 2 } else { 5 },
             soak_seconds,
             overlap: settings.overlap.unwrap_or(0.98),
