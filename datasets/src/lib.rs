@@ -39,6 +39,7 @@
 
 mod atomic;
 mod dataset;
+mod datasheet;
 mod error;
 mod export;
 pub mod import;
@@ -54,6 +55,7 @@ mod validate;
 
 pub use atomic::write_atomic;
 pub use dataset::Dataset;
+pub use datasheet::datasheet;
 pub use error::{Conflict, Error};
 pub use export::export_csv;
 pub use manifest::{Exclusion, Manifest, Part, SCHEMA};

@@ -10,6 +10,8 @@ use elastico_report::{Column, Table, Value};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
+mod campaign;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Count what a dataset holds
@@ -67,6 +69,20 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Import {
+    /// A measured campaign, from its folder or from what profiler/gpu-campaign.sh brought back; adds a datasheet
+    Campaign {
+        /// The folder of a run, a folder with campaign.tar.gz, or the archive itself
+        source: PathBuf,
+        /// The new dataset's folder
+        #[arg(long, value_name = "FOLDER")]
+        out: PathBuf,
+        /// Replace a dataset that exists
+        #[arg(long)]
+        force: bool,
+        /// Say what would be written
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Gavel's simulation_throughputs.json (training pairs on K80, P100 and V100)
     Gavel {
         /// The JSON file
@@ -120,6 +136,17 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             let merged =
                 if mix.is_empty() { Dataset::merge(parts)? } else { Dataset::merge_kinds(parts, mix)? };
             write(&merged, out, *dry_run, talk)
+        }
+        Command::Import(Import::Campaign { source, out, force, dry_run }) => {
+            output::refuse_existing(out, *force)?;
+            let dataset = campaign::read(source)?;
+            let ending = write(&dataset, out, *dry_run, talk)?;
+            if !dry_run {
+                let sheet = out.join("DATASET.md");
+                output::write_file(&sheet, elastico_datasets::datasheet(&dataset)?.as_bytes())?;
+                talk.say(format!("wrote `{}`", sheet.display()));
+            }
+            Ok(ending)
         }
         Command::Import(Import::Gavel { file, out, force, dry_run }) => {
             output::refuse_existing(out, *force)?;

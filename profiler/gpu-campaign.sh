@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# One prepared campaign for a borrowed machine with one NVIDIA GPU, no network and little time.
+#
+#   profiler/gpu-campaign.sh pack FOLDER            here: build, strip and pack what has to travel
+#   FOLDER/gpu-campaign.sh run OUT [SECONDS]        there: measure for at most SECONDS (default 450), pack into OUT
+#
+# `run` leaves at most 6 files in OUT, each below 16 MiB, whatever happens: what was measured before a failure or the
+# end of the time is there. It changes no setting of the card (no clocks, no persistence, no MIG, no compute mode).
+set -euo pipefail
+
+usage() {
+    sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+}
+
+pack() {
+    [ $# -eq 1 ] || usage
+    local root folder
+    root="$(cd "$(dirname "$0")/.." && pwd)"
+    mkdir -p "$1"
+    folder="$(cd "$1" && pwd)"
+    if [ -z "${ELASTICO_BUILT:-}" ]; then
+        (cd "$root" && cargo build --release --locked)
+        ELASTICO_BUILT="$root/target/release"
+    fi
+    local stage
+    stage="$(mktemp -d)"
+    trap 'rm -rf "$stage"' EXIT
+    for file in elastico libelastico_injection.so; do
+        strip -o "$stage/$file" "$ELASTICO_BUILT/$file"
+        chmod 755 "$stage/$file"
+    done
+    tar -C "$stage" -czf "$folder/elastico.tar.gz" elastico libelastico_injection.so
+    cp "$root/profiler/gpu-campaign.sh" "$root/profiler/gpu-campaign.toml" "$folder/"
+    printf 'packed into %s:\n' "$folder"
+    (cd "$folder" && du -k elastico.tar.gz gpu-campaign.sh gpu-campaign.toml)
+}
+
+# Seconds that are left of the whole budget.
+left() { echo $((deadline - $(date +%s))); }
+
+# step NAME LIMIT COMMAND…: runs with a limit in seconds, output into the log; a failure is noted and the next step comes.
+step() {
+    local name="$1" limit="$2" code=0 begin
+    shift 2
+    begin=$(date +%s)
+    [ "$limit" -gt 0 ] || { echo "$name: no time left" | tee -a "$out/summary.txt"; return 0; }
+    # SIGINT first: a campaign then ends after the trial at hand, writes its dataset and stops its MPS daemon.
+    timeout --signal=INT --kill-after=20 "$limit" "$@" >"$logs/$name.out" 2>"$logs/$name.err" || code=$?
+    printf '%s: exit %s, %s s\n' "$name" "$code" "$(($(date +%s) - begin))" | tee -a "$out/summary.txt"
+    return 0
+}
+
+finish() {
+    # Nothing may keep the results from being packed.
+    set +e
+    [ -z "$watcher" ] || kill "$watcher" 2>/dev/null
+    if [ -d "$work/run" ]; then
+        tar -C "$work" -czf "$out/campaign.tar.gz" run
+    fi
+    tar -C "$work" -czf "$out/logs.tar.gz" logs
+    for file in doctor.json self-test.json; do
+        [ -s "$logs/${file%.json}.out" ] && cp "$logs/${file%.json}.out" "$out/$file"
+    done
+    if [ -s "$logs/status.out" ]; then cat "$logs/status.out" >>"$out/summary.txt"; fi
+    for file in "$out"/*; do
+        if [ "$(stat -c %s "$file")" -gt 16000000 ]; then
+            echo "$(basename "$file") is larger than 16 MB and may not travel" >>"$out/summary.txt"
+        fi
+    done
+    cat "$out/summary.txt"
+    rm -rf "$work"
+}
+
+run() {
+    [ $# -ge 1 ] && [ $# -le 2 ] || usage
+    local here
+    here="$(cd "$(dirname "$0")" && pwd)"
+    mkdir -p "$1"
+    out="$(cd "$1" && pwd)"
+    deadline=$(($(date +%s) + ${2:-450}))
+    # Short: the path of an MPS pipe is limited to about 100 bytes.
+    work="$(mktemp -d /tmp/elastico.XXXXXX)"
+    logs="$work/logs"
+    watcher=""
+    mkdir "$logs"
+    : >"$out/summary.txt"
+    trap finish EXIT
+    tar -C "$work" -xzf "$here/elastico.tar.gz"
+    local elastico="$work/elastico"
+    cp "$here/gpu-campaign.toml" "$work/campaign.toml"
+    {
+        uname -a
+        "$elastico" --version
+        cat /etc/os-release 2>/dev/null
+    } >"$logs/machine.out" 2>&1
+    if command -v nvidia-smi >/dev/null; then
+        nvidia-smi -q >"$logs/nvidia-smi.out" 2>&1 || true
+        # A second witness of clocks and power, beside the campaign's own telemetry.
+        nvidia-smi dmon -s pucm -d 5 -o T >"$logs/dmon.out" 2>&1 &
+        watcher=$!
+    fi
+    step doctor 40 "$elastico" doctor --format json
+    step doctor-text 40 "$elastico" doctor
+    step self-test 90 "$elastico" doctor --self-test --device cuda:0 --format json
+    # The rest, less what ending and packing take.
+    step campaign "$(($(left) - 25))" "$elastico" profile run "$work/campaign.toml" --out "$work/run"
+    step status 10 "$elastico" profile status "$work/run"
+    step validate 20 "$elastico" dataset validate "$work/run/dataset"
+    step inspect 20 "$elastico" dataset inspect "$work/run/dataset"
+}
+
+command="${1:-}"
+[ $# -gt 0 ] && shift
+case "$command" in
+pack) pack "$@" ;;
+run) run "$@" ;;
+*) usage ;;
+esac
