@@ -28,6 +28,8 @@
 //! # Ok::<(), elastico_gpu::ring::RingError>(())
 //! ```
 
+pub mod cuda;
+pub mod libraries;
 pub mod probe;
 pub mod product;
 pub mod ring;

@@ -1,0 +1,210 @@
+//! Where libraries may lie.
+
+use super::{CUDA_MAJOR, LibraryError, LibraryKind};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// A file to open, and all places that were looked at on the way to it.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    pub(super) tried: Vec<String>,
+}
+
+/// Reads one environment variable.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+pub(super) fn locate(kind: LibraryKind, field: Option<&Path>) -> Result<Found, LibraryError> {
+    locate_in(kind, field, &|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+}
+
+fn locate_in(kind: LibraryKind, field: Option<&Path>, variable: Variable<'_>) -> Result<Found, LibraryError> {
+    let named = field.map(Path::to_owned).or_else(|| variable(kind.variable()).map(PathBuf::from));
+    if let Some(named) = named {
+        // What was named is taken or refused, never replaced.
+        let named = std::path::absolute(&named).unwrap_or(named);
+        if named.is_dir() {
+            return choose(kind, std::slice::from_ref(&named))?
+                .ok_or_else(|| LibraryError::Absent { kind, tried: vec![named.display().to_string()] });
+        }
+        let tried = vec![named.display().to_string()];
+        if !named.is_file() || kind == LibraryKind::Cupti {
+            return Err(LibraryError::Absent { kind, tried });
+        }
+        return match major(kind, &named) {
+            Some(found) if found != CUDA_MAJOR && !kind.is_of_driver() => {
+                Err(LibraryError::Major { kind, path: named, found })
+            }
+            _ => Ok(Found { path: named, tried }),
+        };
+    }
+    if kind.is_of_driver() {
+        // The driver belongs to the kernel's module, never to a toolkit: only the loader's path and the places where
+        // container runtimes and other systems mount it.
+        let path = PathBuf::from(kind.file_name());
+        let mut tried = vec!["the loader's path".to_owned()];
+        for folder in loader_folders(variable) {
+            let candidate = folder.join(kind.file_name());
+            if candidate.is_file() {
+                return Ok(Found { path: candidate, tried });
+            }
+            tried.push(folder.display().to_string());
+        }
+        return Ok(Found { path, tried });
+    }
+    let folders = toolkit_folders(kind, variable);
+    if let Some(found) = choose(kind, &folders)? {
+        return Ok(found);
+    }
+    let mut tried: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    tried.push("the loader's path".to_owned());
+    Ok(Found { path: PathBuf::from(kind.file_name()), tried })
+}
+
+/// The first library of our major version; else an unnumbered one; else, as an error, one of another version.
+fn choose(kind: LibraryKind, folders: &[PathBuf]) -> Result<Option<Found>, LibraryError> {
+    let mut unnumbered = None;
+    let mut other = None;
+    let tried: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    for folder in folders {
+        for path in files_with_prefix(folder, kind.stem()) {
+            match major(kind, &path) {
+                Some(found) if found == CUDA_MAJOR || kind.is_of_driver() => {
+                    return Ok(Some(Found { path, tried }));
+                }
+                Some(found) => {
+                    other.get_or_insert((path, found));
+                }
+                None => {
+                    unnumbered.get_or_insert(path);
+                }
+            }
+        }
+    }
+    match (unnumbered, other) {
+        (Some(path), _) => Ok(Some(Found { path, tried })),
+        (None, Some((path, found))) => Err(LibraryError::Major { kind, path, found }),
+        (None, None) => Ok(None),
+    }
+}
+
+/// `libcupti.so`, `libcupti.so.13` … in a folder, in order of their names.
+pub(super) fn files_with_prefix(folder: &Path, stem: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.strip_prefix(stem))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    files
+}
+
+/// The major version that the name of the file, or of what it links to, tells. `libcupti.so.2025.3.1` tells none:
+/// a year is no major version.
+fn major(kind: LibraryKind, path: &Path) -> Option<u32> {
+    let of_name = |path: &Path| {
+        let rest = path.file_name()?.to_str()?.strip_prefix(kind.stem())?.strip_prefix('.')?.to_owned();
+        rest.split('.').next()?.parse::<u32>().ok().filter(|major| *major < 1000)
+    };
+    of_name(path).or_else(|| of_name(&std::fs::canonicalize(path).ok()?))
+}
+
+/// Places of toolkit and Python packages, most wanted first.
+fn toolkit_folders(kind: LibraryKind, variable: Variable<'_>) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable).map(PathBuf::from);
+    for toolkit in toolkits.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/usr/local/cuda-13.0")]) {
+        if kind == LibraryKind::Cupti {
+            folders.push(toolkit.join("extras/CUPTI/lib64"));
+        }
+        folders.push(toolkit.join("lib64"));
+        folders.push(toolkit.join("targets/x86_64-linux/lib"));
+    }
+    let package = match kind {
+        LibraryKind::Cupti => "cuda_cupti",
+        LibraryKind::CublasLt => "cublas",
+        _ => "cuda_nvrtc",
+    };
+    for site in site_folders(variable) {
+        for package in ["cu13", package] {
+            folders.push(site.join("nvidia").join(package).join("lib"));
+        }
+    }
+    folders.extend(loader_folders(variable));
+    keep_real(folders)
+}
+
+/// Folders that the loader searches by variable or by habit of distributions and container runtimes.
+fn loader_folders(variable: Variable<'_>) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> =
+        variable("LD_LIBRARY_PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
+    folders.extend(
+        [
+            "/usr/lib/x86_64-linux-gnu",
+            "/usr/lib/aarch64-linux-gnu",
+            "/usr/lib64",
+            "/usr/local/nvidia/lib64",
+            "/usr/lib/wsl/lib",
+            "/run/opengl-driver/lib",
+        ]
+        .map(PathBuf::from),
+    );
+    keep_real(folders)
+}
+
+fn keep_real(mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut seen = BTreeSet::new();
+    folders.retain(|folder| folder.is_dir() && seen.insert(folder.clone()));
+    folders
+}
+
+/// Package folders of the active Python environment, of `python3` on the path, of the user and of the system. Python is
+/// not started.
+pub fn python_site_folders() -> Vec<PathBuf> {
+    site_folders(&|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+}
+
+fn site_folders(variable: Variable<'_>) -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from).collect();
+    if let Some(path) = variable("PATH") {
+        // A virtual environment's `python3` is a link to the system's; its packages lie beside the link.
+        let python =
+            std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|file| file.is_file());
+        roots.extend(python.and_then(|file| Some(file.parent()?.parent()?.to_owned())));
+    }
+    roots.extend(variable("HOME").map(|home| PathBuf::from(home).join(".local")));
+    roots.extend(["/usr/local", "/usr"].map(PathBuf::from));
+    let mut sites = Vec::new();
+    for root in roots {
+        for library in ["lib", "lib64"] {
+            let mut versions: Vec<PathBuf> = std::fs::read_dir(root.join(library))
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.path())
+                .filter(|path| {
+                    path.file_name()
+                        .and_then(|name| name.to_str())
+                        .is_some_and(|name| name.starts_with("python3"))
+                })
+                .collect();
+            versions.sort();
+            for version in versions {
+                sites.push(version.join("site-packages"));
+                sites.push(version.join("dist-packages"));
+            }
+        }
+    }
+    keep_real(sites)
+}
