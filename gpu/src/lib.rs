@@ -28,6 +28,7 @@
 //! # Ok::<(), elastico_gpu::ring::RingError>(())
 //! ```
 
+pub mod activity;
 pub mod cuda;
 pub mod libraries;
 pub mod probe;

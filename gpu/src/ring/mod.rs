@@ -8,7 +8,7 @@ mod layout;
 mod owner;
 mod worker;
 
-pub use owner::{Beacon, Ring, WorkerStatus, remove_stale};
+pub use owner::{Beacon, Ring, WorkerStatus, remove_stale, start_time};
 pub use worker::Producer;
 
 use elastico_core::Hint;

@@ -204,7 +204,7 @@ fn owner_of(name: &str) -> Option<(u32, u64)> {
 }
 
 /// Start time of a living process in clock ticks since boot: with the id it names a process for good.
-fn start_time(process: u32) -> Option<u64> {
+pub fn start_time(process: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The command name is in parentheses and may hold blanks; field 22 is the 20th after it.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
