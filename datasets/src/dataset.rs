@@ -2,9 +2,9 @@
 
 use crate::atomic;
 use crate::error::Error;
-use crate::manifest::{Exclusion, Manifest, Part, SCHEMA};
+use crate::manifest::{Exclusion, Manifest, Part, READABLE, SCHEMA};
 use crate::parquet;
-use crate::schema::TableKind;
+use crate::schema::{Column, TableKind};
 use crate::table::{Table, Values, number_bits};
 use elastico_core::{DeviceKind, Digest, Provenance};
 use std::borrow::Cow;
@@ -83,6 +83,8 @@ impl Dataset {
                 found: kinds,
             });
         }
+        // In memory every dataset has all columns, whatever version its files are of.
+        let manifest = Manifest { schema: SCHEMA.to_owned(), ..manifest };
         let dataset = Self { manifest, isolated, pairs };
         let found = dataset.content_digest();
         if found != dataset.manifest.content_digest {
@@ -187,15 +189,22 @@ fn device_kinds(tables: [&Table; 2]) -> Result<Vec<DeviceKind>, Error> {
     Ok(kinds.into_iter().collect())
 }
 
+/// What the digest of a content begins with. It changes only with how rows become bytes.
+const DIGEST_FORM: &[u8] = b"elastico.dataset/1";
+
 pub(crate) fn content_digest(isolated: &Table, pairs: &Table) -> Digest {
     let tables = [isolated, pairs].into_iter().flat_map(|table| {
         let head = [table.kind().as_str().as_bytes().to_vec(), (table.rows() as u64).to_le_bytes().to_vec()];
-        let columns = table.entries().flat_map(|(column, values)| {
+        // A column that came with a later version counts where it holds something: older datasets keep their digest.
+        let counts = |(column, values): &(&Column, &Values)| {
+            column.since == 1 || (0..table.rows()).any(|row| !values.is_null(row))
+        };
+        let columns = table.entries().filter(counts).flat_map(|(column, values)| {
             std::iter::once(Cow::Borrowed(column.name.as_bytes())).chain(column_bytes(values))
         });
         head.into_iter().map(Cow::Owned).chain(columns)
     });
-    Digest::of(std::iter::once(Cow::Borrowed(SCHEMA.as_bytes())).chain(tables))
+    Digest::of(std::iter::once(Cow::Borrowed(DIGEST_FORM)).chain(tables))
 }
 
 /// The bytes of a column in parts of bounded size.
@@ -232,7 +241,9 @@ impl Loaded {
         for part in &manifest.parts {
             listed.insert(folder.join(&part.path), &part.digest);
         }
-        let mut read = |kind| read_table(folder, kind, &mut listed);
+        let version =
+            READABLE.iter().find(|(name, _)| *name == manifest.schema).map_or(0, |(_, number)| *number);
+        let mut read = |kind| read_table(folder, kind, version, &mut listed);
         let (isolated, isolated_parts) = read(TableKind::Isolated)?;
         let (pairs, pairs_parts) = read(TableKind::Pairs)?;
         if let Some((file, _)) = listed.pop_first() {
@@ -245,6 +256,7 @@ impl Loaded {
 fn read_table(
     folder: &Path,
     kind: TableKind,
+    version: u32,
     listed: &mut BTreeMap<PathBuf, &Digest>,
 ) -> Result<(Table, Vec<(PathBuf, usize)>), Error> {
     let mut table: Option<Table> = None;
@@ -256,7 +268,7 @@ fn read_table(
             Some(_) => {}
             None => return Err(Error::Unlisted { file }),
         }
-        let part = parquet::decode(&bytes, &file, kind)?;
+        let part = parquet::decode(&bytes, &file, kind, version)?;
         parts.push((file, part.rows()));
         match &mut table {
             Some(table) => table.append(&part),

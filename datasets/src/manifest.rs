@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The schema id that this version reads and writes.
-pub const SCHEMA: &str = "elastico.dataset/1";
+pub const SCHEMA: &str = "elastico.dataset/2";
+
+/// The versions that can be read, each with its number; the last is [`SCHEMA`].
+pub(crate) const READABLE: [(&str, u32); 2] = [("elastico.dataset/1", 1), (SCHEMA, 2)];
 
 /// The manifest of a dataset: `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +98,7 @@ impl Manifest {
         })?;
         let what = "the manifest of a dataset";
         let version: Version = serde_json::from_slice(&bytes).map_err(Error::json(what, &file))?;
-        if version.schema != SCHEMA {
+        if !READABLE.iter().any(|(name, _)| *name == version.schema) {
             return Err(Error::Version { file, found: version.schema });
         }
         serde_json::from_slice(&bytes).map_err(Error::json(what, &file))

@@ -74,13 +74,13 @@ fn encode_column(column: &Column, values: &Values, rows: std::ops::Range<usize>)
     series.into_column()
 }
 
-/// Decodes one part of a table.
+/// Decodes one part of a table that was written under a version of the schema.
 ///
 /// Polars asserts on some damaged files where it could report, and on some it aborts: a flipped bit in a run length
 /// becomes a huge allocation. So only bytes with the digest of the manifest come here, and what can be checked
 /// cheaply is checked before (see [`check_shape`]). For files that others wrote and listed, `catch_unwind` is the last line:
 /// polars' reader holds no state of ours, so nothing is left half-changed by an unwind.
-pub(crate) fn decode(bytes: &[u8], file: &Path, kind: TableKind) -> Result<Table, Error> {
+pub(crate) fn decode(bytes: &[u8], file: &Path, kind: TableKind, version: u32) -> Result<Table, Error> {
     let damaged = |reason: String| Error::Parquet { file: file.to_owned(), reason };
     check_envelope(bytes).map_err(|reason| damaged(reason.to_owned()))?;
     let (metadata, schema) = guarded(|| {
@@ -95,11 +95,17 @@ pub(crate) fn decode(bytes: &[u8], file: &Path, kind: TableKind) -> Result<Table
         Ok(schema.iter().map(|(name, field)| (name.as_str(), DataType::from_arrow_field(field))).collect())
     })
     .map_err(damaged)?;
-    let indices = match_columns(&fields, file, kind)?;
+    let indices = match_columns(&fields, file, kind, version)?;
 
-    let wanted: Vec<(&Column, usize)> = kind.columns().iter().zip(indices).collect();
-    let values = decode_columns(bytes, &metadata, &wanted).map_err(damaged)?;
-    Ok(Table::from_values(kind, values))
+    let there = kind.columns().iter().zip(&indices).filter_map(|(column, index)| Some((column, (*index)?)));
+    let wanted: Vec<(&Column, usize)> = there.collect();
+    let mut decoded = decode_columns(bytes, &metadata, &wanted).map_err(damaged)?.into_iter();
+    let rows = metadata.num_rows;
+    let values = kind.columns().iter().zip(&indices).map(|(column, index)| match index {
+        Some(_) => decoded.next().expect("one column was decoded for each index"),
+        None => Values::nulls(column.kind, rows),
+    });
+    Ok(Table::from_values(kind, values.collect()))
 }
 
 /// Decodes columns on all cores; the result does not depend on their number.
@@ -162,8 +168,14 @@ fn decode_column(
     }
 }
 
-/// The index in the file of each column of the schema; the order in the file is free.
-fn match_columns(fields: &[(&str, DataType)], file: &Path, kind: TableKind) -> Result<Vec<usize>, Error> {
+/// The index in the file of each column of the schema, `None` for one that the file's version did not have yet; the
+/// order in the file is free.
+fn match_columns(
+    fields: &[(&str, DataType)],
+    file: &Path,
+    kind: TableKind,
+    version: u32,
+) -> Result<Vec<Option<usize>>, Error> {
     let refuse = |column: &str, problem: String, suggestion| {
         Err(Error::Column { file: file.to_owned(), column: column.to_owned(), problem, suggestion })
     };
@@ -177,13 +189,17 @@ fn match_columns(fields: &[(&str, DataType)], file: &Path, kind: TableKind) -> R
     let mut indices = Vec::with_capacity(columns.len());
     for column in columns {
         let Some(index) = fields.iter().position(|(name, _)| *name == column.name) else {
+            if column.since > version {
+                indices.push(None);
+                continue;
+            }
             return refuse(column.name, "is missing".to_owned(), None);
         };
         if fields[index].1 != data_type(column.kind) {
             let problem = format!("holds {:?}, not {}", fields[index].1, column.kind.as_str());
             return refuse(column.name, problem, None);
         }
-        indices.push(index);
+        indices.push(Some(index));
     }
     Ok(indices)
 }
@@ -277,7 +293,7 @@ mod tests {
         #[test]
         fn tables_survive_the_file(table in prop_oneof![tables(TableKind::Isolated), tables(TableKind::Pairs)]) {
             let bytes = encode(&table).unwrap();
-            let back = decode(&bytes, Path::new("part"), table.kind()).unwrap();
+            let back = decode(&bytes, Path::new("part"), table.kind(), 2).unwrap();
             prop_assert_eq!(&back, &table);
             prop_assert_eq!(encode(&back).unwrap(), bytes);
         }
@@ -291,7 +307,28 @@ mod tests {
         let rows: Vec<usize> = (0..2 * ROW_GROUP + 7).map(|row| row % 3 / 2).collect();
         let table = few.take(&rows);
         let bytes = encode(&table).unwrap();
-        assert_eq!(decode(&bytes, Path::new("part"), TableKind::Pairs).unwrap(), table);
+        assert_eq!(decode(&bytes, Path::new("part"), TableKind::Pairs, 2).unwrap(), table);
+    }
+
+    /// What version 1 did not have is null under version 1, and missing under version 2.
+    #[test]
+    fn columns_that_came_later_are_null_in_older_files() {
+        let row = crate::PairRow { trial_id: "t".into(), slowdown_ratio: 2.0, ..Default::default() };
+        let bytes = encode(&Table::pairs(std::slice::from_ref(&row))).unwrap();
+        let mut reader = ParquetReader::new(Cursor::new(&bytes));
+        let later: Vec<&Column> =
+            TableKind::Pairs.columns().iter().filter(|column| column.since > 1).collect();
+        assert!(!later.is_empty() && later.iter().all(|column| column.nullable));
+        let old = TableKind::Pairs.columns().iter().enumerate().filter(|(_, column)| column.since == 1);
+        let kept = old.map(|(index, _)| index).collect();
+        reader = reader.with_projection(Some(kept));
+        let mut frame = reader.finish().unwrap();
+        let mut bytes = Vec::new();
+        ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
+        let table = decode(&bytes, Path::new("part"), TableKind::Pairs, 1).unwrap();
+        assert_eq!(table, Table::pairs(&[row]));
+        let error = decode(&bytes, Path::new("part"), TableKind::Pairs, 2).unwrap_err();
+        assert_eq!(error.to_string(), format!("`part`: column `{}` is missing", later[0].name));
     }
 
     fn other_columns(names: &[(&'static str, DataType)]) -> Error {
@@ -309,7 +346,7 @@ mod tests {
         let mut frame = polars::DataFrame::new(0, frame).unwrap();
         let mut bytes = Vec::new();
         ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
-        decode(&bytes, Path::new("pairs/part-0.parquet"), TableKind::Pairs).unwrap_err()
+        decode(&bytes, Path::new("pairs/part-0.parquet"), TableKind::Pairs, 2).unwrap_err()
     }
 
     #[test]

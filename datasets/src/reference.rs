@@ -62,7 +62,7 @@ fn write_reference(text: &mut String) -> std::fmt::Result {
         text,
         "## Manifest\n\n\
          | field | meaning |\n|---|---|\n\
-         | `schema` | `{SCHEMA}`; another version is refused |\n\
+         | `schema` | `{SCHEMA}`; of older versions, columns that came later are null; a newer one is refused |\n\
          | `device_kinds` | where the numbers come from; more than one only where a merge was told so |\n\
          | `isolated_rows`, `pairs_rows` | rows of the two tables |\n\
          | `content_digest` | SHA-256 of the rows in their order, whatever the files that hold them |\n\
@@ -78,12 +78,12 @@ fn write_reference(text: &mut String) -> std::fmt::Result {
         writeln!(text, "## Table `{}`\n\n{story}\n", kind.as_str())?;
         writeln!(
             text,
-            "| column | type | unit | null | must be | meaning | source |\n|---|---|---|---|---|---|---|"
+            "| column | type | unit | null | must be | meaning | source | since |\n|---|---|---|---|---|---|---|---|"
         )?;
         for column in kind.columns() {
             writeln!(
                 text,
-                "| `{}` | {} | {} | {} | {} | {} | {} |",
+                "| `{}` | {} | {} | {} | {} | {} | {} | {} |",
                 column.name,
                 column.kind.as_str(),
                 if column.kind == ColumnKind::Text { "-" } else { column.unit },
@@ -91,6 +91,7 @@ fn write_reference(text: &mut String) -> std::fmt::Result {
                 column.check.as_str(),
                 column.meaning,
                 column.source,
+                column.since,
             )?;
         }
         writeln!(text)?;
@@ -122,7 +123,7 @@ fn write_reference(text: &mut String) -> std::fmt::Result {
         text,
         "- `pair_id`: both names sorted, device, sharing mode seen from the first: `a + b @ v100 mps(0.3,0.7)`."
     )?;
-    writeln!(text, "- `flags` are separated by `;`. Those of imports:\n\n| flag | meaning |\n|---|---|")?;
+    writeln!(text, "- `flags` are separated by `;`:\n\n| flag | meaning |\n|---|---|")?;
     for flag in FLAGS {
         writeln!(text, "| `{}` | {} |", flag.name, flag.meaning)?;
     }

@@ -89,6 +89,8 @@ pub struct Column {
     pub meaning: &'static str,
     /// Where its values come from.
     pub source: &'static str,
+    /// The version of the schema that brought it. Files of an older one lack it, which reads as null.
+    pub since: u32,
 }
 
 /// Which of the two tables.
@@ -201,11 +203,13 @@ macro_rules! cell {
     (default OptionalText) => { None };
     (default Number) => { 0.0 };
     (default OptionalNumber) => { f64::NAN };
+    (since) => { 1 };
+    (since $version:literal) => { $version };
 }
 
 macro_rules! table {
     ($(#[$meta:meta])* $row:ident, $list:ident {
-        $($kind:ident $field:ident: $unit:literal, $check:ident, $meaning:literal, $source:literal;)*
+        $($kind:ident $field:ident: $unit:literal, $check:ident, $meaning:literal, $source:literal $(, since $since:literal)?;)*
     }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
@@ -251,6 +255,7 @@ macro_rules! table {
             check: Check::$check,
             meaning: $meaning,
             source: $source,
+            since: cell!(since $($since)?),
         },)*];
     };
 }
@@ -293,9 +298,17 @@ table! {
         OptionalNumber dram_throughput_ratio: "ratio", Ratio, "DRAM traffic over the peak DRAM bandwidth", "counter repetition";
         OptionalNumber copy_active_ratio: "ratio", Ratio, "host link traffic over the peak of one direction, the busier direction", "counter repetition";
         OptionalNumber launch_rate_hertz: "hertz", NotNegative, "kernel launches per second", "counter repetition";
-        Text counters_status: "", Name, "`ok`, or why counters are null", "counter repetition";
+        Text counters_status: "", Name, "`ok` (simulated), `pm` or `gpm` (what a GPU was read by), or why counters are null", "counter repetition";
         OptionalNumber clock_hertz: "hertz", Positive, "mean SM or core clock while the steps were timed", "telemetry";
-        OptionalNumber power_watts: "watts", NotNegative, "mean board power while the steps were timed", "telemetry";
+        OptionalNumber power_watts: "watts", NotNegative, "mean board power while the steps were timed: energy over time where the board counts its energy", "telemetry";
+        OptionalNumber memory_clock_hertz: "hertz", Positive, "mean memory clock while the steps were timed", "telemetry", since 2;
+        OptionalNumber temperature_celsius: "celsius", Finite, "highest temperature of the GPU while the steps were timed", "telemetry", since 2;
+        OptionalNumber memory_temperature_celsius: "celsius", Finite, "highest temperature of the memory while the steps were timed", "telemetry", since 2;
+        OptionalNumber throttled_ratio: "ratio", Ratio, "share of the timed phase in which heat or hardware cut the clock", "telemetry", since 2;
+        OptionalNumber power_capped_ratio: "ratio", Ratio, "share of the timed phase in which the power limit cut the clock", "telemetry", since 2;
+        OptionalNumber multiprocessors_total: "count", Count, "SMs that the worker could use", "worker", since 2;
+        OptionalNumber memory_peak_bytes: "bytes", NotNegative, "device memory that the worker took at most, its context included", "worker", since 2;
+        OptionalText telemetry_status: "", Any, "`ok`, or why columns of the telemetry are null", "telemetry", since 2;
         Text outcome: "", Outcome, "how the trial ended", "protocol";
         OptionalText flags: "", Any, "what to know about the row, separated by `;`", "protocol or import";
     }
@@ -338,8 +351,16 @@ table! {
         OptionalNumber corun_dram_throughput_ratio: "ratio", Ratio, "`dram_throughput_ratio` of the device during the co-run, both sides together", "counter repetition";
         OptionalNumber corun_l2_hit_ratio: "ratio", Ratio, "`l2_hit_ratio` of the device during the co-run, both sides together", "counter repetition";
         OptionalNumber clock_hertz: "hertz", Positive, "mean SM or core clock during the co-run", "telemetry";
-        OptionalNumber power_watts: "watts", NotNegative, "mean board power during the co-run", "telemetry";
+        OptionalNumber power_watts: "watts", NotNegative, "mean board power during the co-run: energy over time where the board counts its energy", "telemetry";
         OptionalNumber throttled_ratio: "ratio", Ratio, "share of the co-run in which heat or hardware cut the clock", "telemetry";
+        OptionalNumber memory_clock_hertz: "hertz", Positive, "mean memory clock during the co-run", "telemetry", since 2;
+        OptionalNumber temperature_celsius: "celsius", Finite, "highest temperature of the GPU during the co-run", "telemetry", since 2;
+        OptionalNumber memory_temperature_celsius: "celsius", Finite, "highest temperature of the memory during the co-run", "telemetry", since 2;
+        OptionalNumber power_capped_ratio: "ratio", Ratio, "share of the co-run in which the power limit cut the clock", "telemetry", since 2;
+        OptionalNumber multiprocessors_total: "count", Count, "SMs that the subject's worker could use", "worker", since 2;
+        OptionalNumber memory_peak_bytes: "bytes", NotNegative, "device memory that the subject's worker took at most, its context included", "worker", since 2;
+        OptionalText counters_status: "", Any, "what the `corun_` counters were read by, or why they are null", "counter repetition", since 2;
+        OptionalText telemetry_status: "", Any, "`ok`, or why columns of the telemetry are null", "telemetry", since 2;
         Text outcome: "", Outcome, "how the trial ended", "protocol";
         OptionalText flags: "", Any, "what to know about the row, separated by `;`", "protocol or import";
     }
@@ -354,8 +375,39 @@ pub struct Flag {
     pub meaning: &'static str,
 }
 
-/// The flags that imports set. The measuring protocol adds its own.
+/// The flags of the measuring protocol and of imports, each with its meaning. Any other word is a finding, except in
+/// imported rows, whose mapping may name its own.
 pub const FLAGS: &[Flag] = &[
+    Flag { name: "throttled", meaning: "heat or hardware cut the clock for too large a share of the phase" },
+    Flag {
+        name: "low_overlap",
+        meaning: "both sides were busy together for too small a share of the window",
+    },
+    Flag {
+        name: "drift",
+        meaning: "the isolated runs before and after the co-run differ by more than the limit",
+    },
+    Flag { name: "not_steady", meaning: "step times or clocks had not settled when the soak was over" },
+    Flag { name: "counters_failed", meaning: "the repetition for counters failed; the times stand" },
+    Flag { name: "sampler_overhead", meaning: "steps took over 1 % longer while counters were sampled" },
+    Flag { name: "counters_suspect", meaning: "counters say that the device idled while workers made steps" },
+    Flag {
+        name: "few_cores",
+        meaning: "submitting threads shared their cores: launch-bound rows are unreliable",
+    },
+    Flag {
+        name: "memory_leaked",
+        meaning: "device memory of an earlier session was still taken when this one began",
+    },
+    Flag {
+        name: "null_pair",
+        meaning: "a control: the co-runner is an idle context, the interference must be 1",
+    },
+    Flag { name: "sentinel", meaning: "the pair that is measured again and again to see the device drift" },
+    Flag {
+        name: "no_isolated_full",
+        meaning: "there is no good isolated trial at the full device, so the slowdown is null",
+    },
     Flag {
         name: "sharing_unstated",
         meaning: "the source does not say how the device was shared; `sharing` is a documented guess",

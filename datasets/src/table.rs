@@ -1,7 +1,7 @@
 //! A table in memory: one vector per column of its schema.
 
 use crate::error::Error;
-use crate::schema::{Column, IsolatedRow, PairRow, TableKind};
+use crate::schema::{Column, ColumnKind, IsolatedRow, PairRow, TableKind};
 use crate::text::TextColumn;
 use elastico_core::suggest;
 
@@ -14,6 +14,14 @@ pub(crate) enum Values {
 }
 
 impl Values {
+    /// A column without a value.
+    pub(crate) fn nulls(kind: ColumnKind, rows: usize) -> Self {
+        match kind {
+            ColumnKind::Number => Self::Number(vec![f64::NAN; rows]),
+            ColumnKind::Text => Self::Text(TextColumn::collect(std::iter::repeat_n(None, rows))),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Number(numbers) => numbers.len(),

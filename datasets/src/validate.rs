@@ -2,8 +2,7 @@
 
 use crate::dataset::{Loaded, content_digest};
 use crate::error::Error;
-use crate::manifest::SCHEMA;
-use crate::schema::{Check, Column};
+use crate::schema::{Check, Column, FLAGS};
 use crate::table::{Table, Values};
 use crate::text::TextColumn;
 use elastico_core::{DeviceKind, Outcome, SharingMode, WorkloadId, WorkloadKind};
@@ -59,6 +58,7 @@ pub fn validate(folder: &Path) -> Result<Vec<Finding>, Error> {
     for (table, parts) in [(&loaded.isolated, &loaded.isolated_parts), (&loaded.pairs, &loaded.pairs_parts)] {
         let mut judge = Judge { table, parts, findings: Vec::new() };
         judge.columns();
+        judge.flags();
         judge.ordered();
         judge.times();
         if table.kind() == crate::TableKind::Pairs {
@@ -85,7 +85,6 @@ fn check_manifest(folder: &Path, loaded: &Loaded) -> Vec<Finding> {
             });
         }
     };
-    expect("schema", manifest.schema.clone(), SCHEMA.to_owned());
     expect("isolated_rows", manifest.isolated_rows.to_string(), loaded.isolated.rows().to_string());
     expect("pairs_rows", manifest.pairs_rows.to_string(), loaded.pairs.rows().to_string());
     let digest = content_digest(&loaded.isolated, &loaded.pairs);
@@ -171,6 +170,22 @@ impl Judge<'_> {
             let show = |row| format!("`{}`", texts.get(row).unwrap_or_default().escape_debug());
             let broken = |row| texts.code(row).is_some_and(|code| bad[code as usize]);
             self.rows(column.name, column.check.as_str(), show, broken);
+        }
+    }
+
+    /// Each word of our own measurements is a known flag, so that a reader can look it up; imports may have theirs.
+    fn flags(&mut self) {
+        let flags = self.table.texts("flags");
+        let is_known = |word: &str| FLAGS.iter().any(|flag| flag.name == word);
+        let bad: Vec<bool> = flags.values().iter().map(|value| !value.split(';').all(is_known)).collect();
+        if bad.contains(&true) {
+            let show = |row| format!("`{}`", flags.get(row).unwrap_or_default().escape_debug());
+            let kinds = self.table.texts("device_kind");
+            let broken = |row| {
+                kinds.get(row) != Some(DeviceKind::Imported.as_str())
+                    && flags.code(row).is_some_and(|code| bad[code as usize])
+            };
+            self.rows("flags", "words of the reference, separated by `;`", show, broken);
         }
     }
 

@@ -142,7 +142,19 @@ impl Rows<'_> {
                         row.drift_ratio = or_null(measured.drift);
                         row.clock_hertz = or_null(measured.telemetry.clock);
                         row.power_watts = or_null(measured.telemetry.power);
-                        row.throttled_ratio = or_null(measured.telemetry.throttled);
+                        let telemetry = &measured.telemetry;
+                        row.throttled_ratio = or_null(telemetry.throttled);
+                        row.memory_clock_hertz = or_null(telemetry.memory_clock);
+                        row.temperature_celsius = or_null(telemetry.temperature);
+                        row.memory_temperature_celsius = or_null(telemetry.memory_temperature);
+                        row.power_capped_ratio = or_null(telemetry.power_capped);
+                    }
+                    if let Some(reported) = &observation.reported {
+                        let place = usize::from(side == "b");
+                        row.multiprocessors_total = or_null(reported.multiprocessors[place].map(f64::from));
+                        row.memory_peak_bytes = or_null(reported.memory_peak[place]);
+                        row.telemetry_status = reported.telemetry_status.as_deref().map(plain);
+                        row.counters_status = Some(plain(&observation.counters_status));
                     }
                     let counter = |name: &str| or_null(observation.counters.get(name).copied());
                     row.corun_sm_active_ratio = counter("sm_active_ratio");
@@ -215,7 +227,19 @@ impl Rows<'_> {
             row.step_upper_seconds = or_null(upper);
             row.steps_total = f64::from(measured.subject.steps);
             row.clock_hertz = or_null(measured.telemetry.clock);
-            row.power_watts = or_null(measured.telemetry.power);
+            let telemetry = &measured.telemetry;
+            row.power_watts = or_null(telemetry.power);
+            row.memory_clock_hertz = or_null(telemetry.memory_clock);
+            row.temperature_celsius = or_null(telemetry.temperature);
+            row.memory_temperature_celsius = or_null(telemetry.memory_temperature);
+            row.power_capped_ratio = or_null(telemetry.power_capped);
+            // Simulated and CPU rows keep the columns that they had.
+            row.throttled_ratio = or_null(telemetry.throttled.filter(|_| observation.reported.is_some()));
+        }
+        if let Some(reported) = &observation.reported {
+            row.multiprocessors_total = or_null(reported.multiprocessors[0].map(f64::from));
+            row.memory_peak_bytes = or_null(reported.memory_peak[0]);
+            row.telemetry_status = reported.telemetry_status.as_deref().map(plain);
         }
         let counter = |name: &str| or_null(observation.counters.get(name).copied());
         row.kernel_active_ratio = counter("kernel_active_ratio");

@@ -70,15 +70,23 @@ pub struct Phase {
     pub telemetry: Telemetry,
 }
 
-/// Clocks and power over one phase; `None` where the device cannot tell.
+/// Clocks, power and heat over one phase; `None` where the device cannot tell.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Telemetry {
     /// Mean SM or core clock.
     pub clock: Option<Hertz>,
-    /// Mean board power.
+    /// Mean memory clock.
+    pub memory_clock: Option<Hertz>,
+    /// Mean board power: energy over time where the board counts its energy.
     pub power: Option<Watts>,
+    /// Highest temperature of the chip in degrees Celsius.
+    pub temperature: Option<f64>,
+    /// Highest temperature of the memory in degrees Celsius.
+    pub memory_temperature: Option<f64>,
     /// Share of the phase in which heat or hardware cut the clock.
     pub throttled_ratio: Option<f64>,
+    /// Share of the phase in which the power limit cut the clock: a channel of contention, not a fault.
+    pub power_capped_ratio: Option<f64>,
 }
 
 /// Counters of one separate repetition, by the names of [`elastico_core::COUNTERS`].
@@ -86,8 +94,23 @@ pub struct Telemetry {
 pub struct CounterReading {
     /// Values that could be read. A missing counter is absent, never 0.
     pub values: BTreeMap<&'static str, f64>,
-    /// Why the others are missing, or `ok`.
+    /// What read them and why others are missing, or `ok`.
     pub status: String,
+    /// Remarks on the trial, from [`elastico_datasets::FLAGS`].
+    pub flags: Vec<&'static str>,
+}
+
+/// What the sides of a session told about themselves, beside their steps.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SessionReport {
+    /// SMs that each side could use, subject first; `None` where the device has none or there is no such side.
+    pub multiprocessors: [Option<u32>; 2],
+    /// Device memory that each side took at most, subject first.
+    pub memory_peak: [Option<Bytes>; 2],
+    /// `ok`, or why telemetry is missing; absent where the device's kind has none of it.
+    pub telemetry_status: Option<String>,
+    /// Remarks on the trial, from [`elastico_datasets::FLAGS`].
+    pub flags: Vec<&'static str>,
 }
 
 /// Something went wrong in a trial; the campaign records it and goes on, unless the device is lost.
@@ -143,4 +166,9 @@ pub trait Session {
     /// # Errors
     /// A [`Fault`] where the repetition itself failed; counters that cannot be had are no fault.
     fn counters(&mut self, active: Active) -> Result<CounterReading, Fault>;
+
+    /// What the sides told about themselves so far; nothing where the device knows no more than steps.
+    fn report(&self) -> SessionReport {
+        SessionReport::default()
+    }
 }

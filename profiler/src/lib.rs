@@ -52,12 +52,13 @@ pub mod worker;
 pub use assemble::assemble;
 pub use campaign::{Budget, Campaign, Stopping, Workloads};
 pub use device::{
-    Active, CounterReading, Device, DeviceIdentity, Fault, Phase, Session, SessionRequest, Side, StepRecord,
-    Telemetry, Window,
+    Active, CounterReading, Device, DeviceIdentity, Fault, Phase, Session, SessionReport, SessionRequest,
+    Side, StepRecord, Telemetry, Window,
 };
 pub use error::Error;
 pub use observation::{
-    Attempt, Interval, Measured, Observation, PhaseRecord, Ran, SideMeasured, TelemetryRecord, Track,
+    Attempt, Interval, Measured, Observation, PhaseRecord, Ran, Reported, SideMeasured, TelemetryRecord,
+    Track,
 };
 pub use plan::{Cell, Plan, PlanHeader, Role, Skipped, Trial, WorkloadFacts, program_on};
 pub use protocol::{Protocol, ProtocolSettings};

@@ -4,8 +4,9 @@
 //! device: about 1.5 kB a trial. That is enough to compute every published number again, and for
 //! [`Recorded`](crate::devices::recorded::Recorded) to replay the trial through the same protocol.
 
-use crate::device::Telemetry;
+use crate::device::{SessionReport, Telemetry};
 use crate::estimator::Selection;
+use elastico_core::units::Bytes;
 use elastico_core::{Estimate, Outcome, SharingMode, TrialId, WorkloadId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -43,6 +44,9 @@ pub struct Observation {
     pub counters: BTreeMap<String, f64>,
     /// Why counters are missing, or `ok`.
     pub counters_status: String,
+    /// What the sides told about themselves; absent where the device knows no more than steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<Reported>,
     /// All attempts in order; the kept one is the last that has times.
     pub attempts: Vec<Attempt>,
     /// Seconds that the trial took: wall time, or simulated time on a simulated device.
@@ -50,6 +54,42 @@ pub struct Observation {
     /// When a measured trial ended, in seconds since 1970; absent for simulated and replayed ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<f64>,
+}
+
+/// [`SessionReport`] in the journal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reported {
+    /// SMs of subject and co-runner.
+    pub multiprocessors: [Option<u32>; 2],
+    /// Most device memory of subject and co-runner, in bytes.
+    pub memory_peak: [Option<f64>; 2],
+    /// `ok`, or why telemetry is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub telemetry_status: Option<String>,
+}
+
+impl Reported {
+    /// `None` where nothing was told.
+    pub(crate) fn of(report: &SessionReport) -> Option<Self> {
+        let reported = Self {
+            multiprocessors: report.multiprocessors,
+            memory_peak: report.memory_peak.map(|bytes| bytes.map(Bytes::get)),
+            telemetry_status: report.telemetry_status.clone(),
+        };
+        (reported != Self::default()).then_some(reported)
+    }
+}
+
+impl From<&Reported> for SessionReport {
+    fn from(reported: &Reported) -> Self {
+        Self {
+            multiprocessors: reported.multiprocessors,
+            memory_peak: reported.memory_peak.map(|bytes| bytes.map(Bytes)),
+            telemetry_status: reported.telemetry_status.clone(),
+            flags: Vec::new(),
+        }
+    }
 }
 
 /// The numbers of one attempt.
@@ -191,12 +231,24 @@ pub struct TelemetryRecord {
     /// Mean clock in hertz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<f64>,
+    /// Mean memory clock in hertz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_clock: Option<f64>,
     /// Mean power in watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<f64>,
+    /// Highest temperature of the chip in degrees Celsius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Highest temperature of the memory in degrees Celsius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_temperature: Option<f64>,
     /// Share of the phase in which heat or hardware cut the clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<f64>,
+    /// Share of the phase in which the power limit cut the clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_capped: Option<f64>,
 }
 
 impl From<&Telemetry> for TelemetryRecord {
@@ -204,8 +256,12 @@ impl From<&Telemetry> for TelemetryRecord {
         let finite = |value: f64| value.is_finite().then_some(value);
         Self {
             clock: telemetry.clock.and_then(|clock| finite(clock.get())),
+            memory_clock: telemetry.memory_clock.and_then(|clock| finite(clock.get())),
             power: telemetry.power.and_then(|power| finite(power.get())),
+            temperature: telemetry.temperature.and_then(finite),
+            memory_temperature: telemetry.memory_temperature.and_then(finite),
             throttled: telemetry.throttled_ratio.and_then(finite),
+            power_capped: telemetry.power_capped_ratio.and_then(finite),
         }
     }
 }

@@ -14,7 +14,7 @@ mod settings;
 pub use settings::{Protocol, ProtocolSettings};
 
 use crate::device::{Active, Device, Fault, Phase, Session, SessionRequest, Side};
-use crate::observation::{Attempt, Measured, Observation, PhaseRecord};
+use crate::observation::{Attempt, Measured, Observation, PhaseRecord, Reported};
 use crate::plan::Trial;
 use attempt::Run;
 use elastico_core::{DeviceKind, Outcome, Seed};
@@ -51,6 +51,7 @@ pub fn measure(
         measured: None,
         counters: BTreeMap::new(),
         counters_status: String::new(),
+        reported: None,
         attempts: Vec::new(),
         seconds: 0.0,
         finished: None,
@@ -115,6 +116,9 @@ pub fn measure(
                         continue;
                     }
                     read_counters(&mut *session, &mut observation, protocol);
+                    let report = session.report();
+                    observation.reported = Reported::of(&report);
+                    observation.flags.extend(report.flags.iter().map(|flag| (*flag).to_owned()));
                     break 'processes;
                 }
                 Err(fault) => {
@@ -220,6 +224,7 @@ fn read_counters(session: &mut dyn Session, observation: &mut Observation, proto
                 |(name, value): (&'static str, f64)| value.is_finite().then(|| (name.to_owned(), value));
             observation.counters = reading.values.into_iter().filter_map(usable).collect();
             observation.counters_status = reading.status;
+            observation.flags.extend(reading.flags.iter().map(|flag| (*flag).to_owned()));
         }
         // The times stand; only the counters of this trial are lost.
         Err(fault) => {

@@ -87,8 +87,8 @@ fn kinds_mix_only_by_name() {
 fn schema_drift_and_nothing_are_refused() {
     let left = dataset("left", DeviceKind::Cpu, 1);
     let mut right = dataset("right", DeviceKind::Cpu, 1);
-    right.manifest.schema = "elastico.dataset/2".into();
+    right.manifest.schema = "elastico.dataset/9".into();
     let error = Dataset::merge(vec![left, right]).unwrap_err();
-    assert_eq!(error.to_string(), "left has schema `elastico.dataset/1`, right has `elastico.dataset/2`");
+    assert_eq!(error.to_string(), "left has schema `elastico.dataset/2`, right has `elastico.dataset/9`");
     assert!(matches!(Dataset::merge(Vec::new()), Err(Error::NothingToMerge)));
 }

@@ -1,8 +1,11 @@
 //! The places where trials run; each implements [`Device`].
 
 pub mod cpu;
+mod processes;
 pub mod recorded;
 pub mod simulated;
+
+pub use processes::ProcessOptions;
 
 use crate::{Device, Error};
 use elastico_core::DeviceName;

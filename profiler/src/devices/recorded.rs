@@ -9,8 +9,8 @@
 
 use crate::Error;
 use crate::device::{
-    Active, CounterReading, Device, DeviceIdentity, Fault, Phase, Session, SessionRequest, Side, StepRecord,
-    Telemetry, Window,
+    Active, CounterReading, Device, DeviceIdentity, Fault, Phase, Session, SessionReport, SessionRequest,
+    Side, StepRecord, Telemetry, Window,
 };
 use crate::estimator::block_bounds;
 use crate::observation::{Attempt, Observation, PhaseRecord, Ran, TelemetryRecord, Track};
@@ -160,7 +160,15 @@ impl Session for Replay<'_> {
     fn counters(&mut self, _: Active) -> Result<CounterReading, Fault> {
         let read = |name: &'static str| Some((name, *self.observation.counters.get(name)?));
         let values = COUNTERS.iter().filter_map(|counter| read(counter.name)).collect();
-        Ok(CounterReading { values, status: self.observation.counters_status.clone() })
+        Ok(CounterReading {
+            values,
+            status: self.observation.counters_status.clone(),
+            ..CounterReading::default()
+        })
+    }
+
+    fn report(&self) -> SessionReport {
+        self.observation.reported.as_ref().map(SessionReport::from).unwrap_or_default()
     }
 }
 
@@ -188,8 +196,12 @@ fn soak(attempt: &Attempt, active: Active) -> Phase {
 fn telemetry(record: &TelemetryRecord) -> Telemetry {
     Telemetry {
         clock: record.clock.map(Hertz),
+        memory_clock: record.memory_clock.map(Hertz),
         power: record.power.map(Watts),
+        temperature: record.temperature,
+        memory_temperature: record.memory_temperature,
         throttled_ratio: record.throttled,
+        power_capped_ratio: record.power_capped,
     }
 }
 

@@ -280,6 +280,7 @@ impl Session for Simulation {
             power: Some(Watts(power)),
             // The power limit is a channel of contention, not a fault of the cooling.
             throttled_ratio: Some(0.0),
+            ..Telemetry::default()
         };
         let [subject, co_runner] = records;
         Ok(Phase { subject, co_runner, telemetry })
@@ -299,6 +300,6 @@ impl Session for Simulation {
             (Active::Both, _) | (_, true) => "ok",
             (_, false) => "no L2 traffic, so no hit rate",
         };
-        Ok(CounterReading { values, status: status.to_owned() })
+        Ok(CounterReading { values, status: status.to_owned(), ..CounterReading::default() })
     }
 }

@@ -1,7 +1,7 @@
 //! Failing on purpose, so that the coordinator's handling of faults is tested with real processes.
 
+use super::engine::Engine;
 use super::message::SideName;
-use super::team::Team;
 use elastico_gpu::ring::Producer;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl InjectedFault {
         }
     }
 
-    pub(super) fn strike(self, producer: &Producer, team: &mut Team) {
+    pub(super) fn strike(self, producer: &Producer, engine: &mut dyn Engine) {
         let signal = |signal| {
             // A process may always signal itself.
             let _ = kill_process(getpid(), signal);
@@ -60,7 +60,7 @@ impl InjectedFault {
                 producer.beat();
                 std::thread::sleep(Duration::from_millis(5));
             },
-            Self::NotANumber => team.spoil(),
+            Self::NotANumber => engine.spoil(),
             Self::Oom => {}
         }
     }

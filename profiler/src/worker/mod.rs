@@ -1,47 +1,39 @@
-//! The worker process of the CPU device: runs the steps of one side and nothing else.
+//! The worker process: runs the steps of one side, or of both where they share a process, and nothing else.
 //!
-//! The coordinator starts it by exec, speaks to it in JSON lines over stdin and stdout (hello → prepare → ready →
+//! The coordinator starts it by exec, speaks to it in JSON lines over stdin and stdout (hello → request → ready →
 //! drained), and commands it through the control block of a shared-memory ring, where the worker also writes one record
 //! per step. It must not outlive its coordinator: it asks the kernel to die with it, leaves when stdin closes, and
 //! leaves when the coordinator's heartbeat in the ring stops.
 //!
-//! A worker that idles (the null workload) obeys every command, makes no step and writes no record.
+//! What makes the steps is an [`engine::Engine`]: cores ([`cpu`]) or a GPU.
+//!
+//! A worker that idles (a program without ops) obeys every command, makes no step and writes no record.
 //!
 //! For tests of the coordinator, and nothing else, the variable `ELASTICO_WORKER_FAULT` makes a worker fail on purpose:
 //! `kill`, `stop`, `endless`, `nan` in its third step, `oom` while it prepares, `silent` at its start; `@subject` or
 //! `@co_runner` after the word limits it to one side.
 
-mod arena;
+mod cpu;
+pub(crate) mod engine;
 mod fault;
-mod kernels;
-mod lane;
 pub(crate) mod message;
-mod sizes;
-mod task;
-mod team;
+mod obey;
 
-use arena::Ration;
-use elastico_gpu::ring::{Command, Producer, Step, WorkerState, monotonic_nanoseconds};
+use cpu::CpuEngine;
+use elastico_gpu::ring::{Producer, WorkerState};
+use engine::{Engine, Failure};
 use fault::InjectedFault;
-use message::{PROTOCOL, Prepare, Reply};
+use message::{EngineRequest, PROTOCOL, Reply, Request, Seat, Work};
+use obey::{CODE_ORPHAN, leave_code, obey};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-use team::Team;
-
-/// How long a parked worker sleeps at a time: it shows ten times a second that it lives.
-const NAP: Duration = Duration::from_millis(100);
-
-/// Left in the ring and as exit code, so that the coordinator can say why.
-pub(crate) const CODE_NUMBERS: u32 = 10;
-const CODE_ORPHAN: u8 = 11;
+use std::time::Duration;
 
 /// Runs a worker to its end; the whole of `elastico worker`.
 ///
-/// Everything that goes wrong before the first step is said as a JSON line, everything after it in the ring and on
-/// stderr.
+/// What goes wrong is said as a JSON line, and left as a code in the ring once there is one.
 pub fn main() -> ExitCode {
     // The order matters: from here on the kernel ends this process with its coordinator.
     let bound = set_parent_process_death_signal(Some(Signal::KILL));
@@ -52,7 +44,7 @@ pub fn main() -> ExitCode {
         std::process::abort();
     }));
     if let Err(error) = bound {
-        return refuse(&failed("worker_crash", format!("cannot bind to the coordinator's life: {error}")));
+        return refuse(&Failure::crash(format!("cannot bind to the coordinator's life: {error}")));
     }
     if fault::is_silent() {
         std::thread::sleep(Duration::from_hours(1));
@@ -61,24 +53,25 @@ pub fn main() -> ExitCode {
     if say(&hello).is_err() {
         return ExitCode::from(CODE_ORPHAN);
     }
-    let prepare = match read_prepare() {
-        Ok(Some(prepare)) => prepare,
+    let request = match read_request() {
+        Ok(Some(request)) => request,
         Ok(None) => return ExitCode::from(CODE_ORPHAN),
-        Err(detail) => return refuse(&failed("worker_crash", detail)),
+        Err(detail) => return refuse(&Failure::crash(detail)),
     };
-    match serve(&prepare) {
+    let served = match &request {
+        Request::Work(work) => make_steps(work),
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(reply) => refuse(&reply),
+        Err(failure) => refuse(&failure),
     }
 }
 
-fn failed(outcome: &str, detail: String) -> Reply {
-    Reply::Failed { outcome: outcome.to_owned(), detail }
-}
-
-fn refuse(reply: &Reply) -> ExitCode {
+fn refuse(failure: &Failure) -> ExitCode {
+    let reply =
+        Reply::Failed { outcome: failure.outcome.as_str().to_owned(), detail: failure.detail.clone() };
     // Nobody reads where the coordinator is gone; the exit code says the rest.
-    let _ = say(reply);
+    let _ = say(&reply);
     ExitCode::FAILURE
 }
 
@@ -89,117 +82,100 @@ fn say(reply: &Reply) -> std::io::Result<()> {
     stdout.flush()
 }
 
-fn read_prepare() -> Result<Option<Prepare>, String> {
+fn read_request() -> Result<Option<Request>, String> {
     let mut line = String::new();
     match std::io::stdin().lock().read_line(&mut line) {
         Ok(0) => Ok(None),
-        Ok(_) => serde_json::from_str(&line).map(Some).map_err(|error| format!("bad prepare line: {error}")),
+        Ok(_) => serde_json::from_str(&line).map(Some).map_err(|error| format!("bad request line: {error}")),
         Err(error) => Err(format!("cannot read stdin: {error}")),
     }
 }
 
-fn serve(prepare: &Prepare) -> Result<(), Reply> {
-    let fault = InjectedFault::read(prepare.side);
-    if prepare.cores.is_empty() {
-        return Err(failed("worker_crash", "no core to run on".to_owned()));
+/// One side with all that its loop needs.
+struct Served<E> {
+    producer: Producer,
+    engine: E,
+    is_idle: bool,
+    fault: Option<InjectedFault>,
+}
+
+fn make_steps(work: &Work) -> Result<(), Failure> {
+    if work.cores.is_empty() {
+        return Err(Failure::crash("no core to run on"));
     }
-    pin(&prepare.cores).map_err(|error| failed("worker_crash", error))?;
-    let mut producer =
-        Producer::open(&prepare.ring).map_err(|error| failed("worker_crash", error.to_string()))?;
-    let mut ration = Ration::new(prepare.memory_limit_bytes);
-    if fault == Some(InjectedFault::Oom) {
-        ration.refuse_all();
-    }
-    let oom = |error: arena::OutOfMemory| failed("oom", error.to_string());
-    let mut team = Team::start(prepare, &mut ration).map_err(oom)?;
-    if !prepare.idle {
-        // Twice, so that the first timed step meets touched pages, trained predictors and settled cursors.
-        for _ in 0..2 {
-            team.step(&|| producer.beat());
+    pin(&work.cores).map_err(Failure::crash)?;
+    match &work.engine {
+        EngineRequest::Cpu { pinned, memory_limit_bytes } => {
+            let mut allocated = 0;
+            let mut served = Vec::new();
+            for seat in &work.seats {
+                let (producer, fault) = take_seat(seat)?;
+                let refuse_all = fault == Some(InjectedFault::Oom);
+                let engine = CpuEngine::build(work, seat, *pinned, *memory_limit_bytes, refuse_all)?;
+                allocated += engine.allocated();
+                served.push(Served { producer, engine, is_idle: seat.idle, fault });
+            }
+            let ready =
+                |allocated_bytes| Reply::Ready { allocated_bytes, peak_resident_bytes: peak_resident() };
+            let engines = serve(served, work, || ready(allocated))?;
+            engines.into_iter().for_each(CpuEngine::stop);
         }
     }
-    let ready = Reply::Ready {
-        lanes: prepare.cores.len(),
-        allocated_bytes: ration.used(),
-        peak_resident_bytes: peak_resident(),
-    };
-    say(&ready).map_err(|error| failed("worker_crash", error.to_string()))?;
-    watch_stdin();
-    let steps = obey(prepare, &mut producer, &mut team, fault);
-    producer.set_state(WorkerState::Stopped, producer.command().1);
-    let drained = Reply::Drained { steps, checksum: team.checksum(), peak_resident_bytes: peak_resident() };
-    team.stop();
-    // The coordinator may be gone by now, and then nobody needs the sums.
-    let _ = say(&drained);
     Ok(())
 }
 
-/// Obeys the ring's commands until told to stop; returns the steps made.
-fn obey(prepare: &Prepare, producer: &mut Producer, team: &mut Team, fault: Option<InjectedFault>) -> u64 {
-    let mut owner = Owner::new(producer, Duration::from_secs_f64(prepare.owner_timeout_seconds));
-    let mut steps = 0_u64;
-    loop {
-        let (command, phase) = producer.command();
-        match command {
-            Command::Stop => return steps,
-            Command::Park => {
-                if !team.checksum().is_finite() {
-                    producer.fail(CODE_NUMBERS);
-                    std::process::exit(CODE_NUMBERS.cast_signed());
-                }
-                producer.set_state(WorkerState::Parked, phase);
-            }
-            Command::Run if prepare.idle => producer.set_state(WorkerState::Running, phase),
-            Command::Run => {
-                producer.set_state(WorkerState::Running, phase);
-                let target = producer.step_target();
-                let mut made = 0;
-                while producer.command() == (Command::Run, phase) && (target == 0 || made < target) {
-                    if let Some(fault) = fault.filter(|_| steps == 2) {
-                        fault.strike(producer, team);
-                    }
-                    let start = monotonic_nanoseconds();
-                    let busy = team.step(&|| producer.beat());
-                    producer.push(Step { phase, start, end: monotonic_nanoseconds(), busy });
-                    made += 1;
-                    steps += 1;
-                    owner.check(producer);
-                }
-                if producer.command() == (Command::Run, phase) {
-                    producer.set_state(WorkerState::Parked, phase);
-                }
-            }
-        }
-        while !producer.wait_beyond(phase, NAP) {
-            producer.beat();
-            owner.check(producer);
-        }
-    }
+fn take_seat(seat: &Seat) -> Result<(Producer, Option<InjectedFault>), Failure> {
+    let producer = Producer::open(&seat.ring).map_err(|error| Failure::crash(error.to_string()))?;
+    Ok((producer, InjectedFault::read(seat.side)))
 }
 
-/// The coordinator's heartbeat as last seen.
-struct Owner {
-    beat: u64,
-    seen: Instant,
-    timeout: Duration,
-}
-
-impl Owner {
-    fn new(producer: &Producer, timeout: Duration) -> Self {
-        Self { beat: producer.owner_beat(), seen: Instant::now(), timeout }
-    }
-
-    /// Ends the process where the coordinator has not beaten for too long.
-    fn check(&mut self, producer: &Producer) {
-        let beat = producer.owner_beat();
-        if beat != self.beat {
-            self.beat = beat;
-            self.seen = Instant::now();
-        } else if self.seen.elapsed() > self.timeout {
-            producer.fail(CODE_ORPHAN.into());
-            std::process::exit(CODE_ORPHAN.into());
+/// Warms the engines up, says that they are ready, obeys until told to stop, and gives the engines back.
+fn serve<E: Engine + Send>(
+    mut served: Vec<Served<E>>,
+    work: &Work,
+    ready: impl FnOnce() -> Reply,
+) -> Result<Vec<E>, Failure> {
+    for side in served.iter_mut().filter(|side| !side.is_idle) {
+        // Twice, so that the first timed step meets touched pages, trained predictors and settled cursors.
+        for _ in 0..2 {
+            let warmed =
+                side.engine.submit().and_then(|()| side.engine.complete(&|| side.producer.beat()).map(drop));
+            if let Err(failure) = warmed {
+                leave_code(&side.producer, &failure);
+                return Err(failure);
+            }
         }
     }
+    say(&ready()).map_err(|error| Failure::crash(error.to_string()))?;
+    watch_stdin();
+    let timeout = Duration::from_secs_f64(work.owner_timeout_seconds);
+    let run = |side: &mut Served<E>| {
+        match obey(&mut side.engine, &mut side.producer, side.is_idle, timeout, side.fault) {
+            Ok(steps) => steps,
+            Err(failure) => {
+                // The other side of this process cannot go on either: what failed is shared.
+                refuse(&failure);
+                leave_code(&side.producer, &failure);
+                std::process::exit(1);
+            }
+        }
+    };
+    let steps: u64 = std::thread::scope(|scope| {
+        let mut sides = served.iter_mut();
+        let first = sides.next();
+        let others: Vec<_> = sides.map(|side| scope.spawn(|| run(side))).collect();
+        let own = first.map_or(0, run);
+        // A thread that panicked has ended the process already.
+        own + others.into_iter().map(|other| other.join().unwrap_or(0)).sum::<u64>()
+    });
+    let mut checksum = 0.0;
+    for side in &served {
+        side.producer.set_state(WorkerState::Stopped, side.producer.command().1);
+        checksum += side.engine.checksum();
+    }
+    // The coordinator may be gone by now, and then nobody needs the sums.
+    let _ = say(&Reply::Drained { steps, checksum, peak_resident_bytes: peak_resident() });
+    Ok(served.into_iter().map(|side| side.engine).collect())
 }
 
 /// Leaves when the coordinator's end of stdin closes: it is gone, or wants us gone.

@@ -8,6 +8,7 @@
 
 use elastico_core::units::Seconds;
 use elastico_core::{DeviceKind, Outcome, Seed, SharingMode, TrialId};
+use elastico_profiler::devices::ProcessOptions;
 use elastico_profiler::devices::cpu::{CpuDevice, CpuOptions};
 use elastico_profiler::protocol::measure;
 use elastico_profiler::{Active, Device, Fault, Phase, Session, SessionRequest, Side, StepRecord, Window};
@@ -47,7 +48,7 @@ impl Bench {
         Self::with(fault, |options| options)
     }
 
-    fn with(fault: Option<&str>, change: impl Fn(CpuOptions) -> CpuOptions) -> Option<Self> {
+    fn with(fault: Option<&str>, change: impl Fn(ProcessOptions) -> ProcessOptions) -> Option<Self> {
         let worker = worker()?;
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let mut command: Vec<OsString> = Vec::new();
@@ -55,11 +56,12 @@ impl Bench {
             command.extend(["env".into(), format!("ELASTICO_WORKER_FAULT={fault}").into()]);
         }
         command.push(worker.into());
-        let options = change(CpuOptions {
+        let processes = change(ProcessOptions {
             ring_folder: folder.path().to_owned(),
             hang_timeout: Duration::from_secs(8),
-            ..CpuOptions::default()
+            ..ProcessOptions::default()
         });
+        let options = CpuOptions { processes, ..CpuOptions::default() };
         let device = CpuDevice::new(command, options).unwrap();
         Some(Self { folder, device, catalogue: Catalogue::bundled() })
     }
@@ -294,7 +296,7 @@ fn what_cores_cannot_do_is_refused_before_anything_starts() {
 }
 
 /// Opens a pair, runs it, and returns the fault that must come of it; nothing may be left behind.
-fn faulty(fault: &str, change: impl Fn(CpuOptions) -> CpuOptions) -> Option<Fault> {
+fn faulty(fault: &str, change: impl Fn(ProcessOptions) -> ProcessOptions) -> Option<Fault> {
     let mut bench = Bench::with(Some(fault), change)?;
     let seen = bench
         .session("tr_mlp", Some("tr_mlp"), "mps(0.5,0.5)", |session| {
@@ -322,7 +324,7 @@ fn a_killed_worker_is_a_crash_with_its_signal() {
 fn a_stopped_worker_hangs() {
     let _alone = alone();
     let timeout = Duration::from_millis(800);
-    let Some(fault) = faulty("stop@subject", |options| CpuOptions { hang_timeout: timeout, ..options })
+    let Some(fault) = faulty("stop@subject", |options| ProcessOptions { hang_timeout: timeout, ..options })
     else {
         return;
     };
@@ -333,7 +335,7 @@ fn a_stopped_worker_hangs() {
 #[test]
 fn an_endless_step_is_a_timeout() {
     let _alone = alone();
-    let Some(mut bench) = Bench::with(Some("endless@subject"), |options| CpuOptions {
+    let Some(mut bench) = Bench::with(Some("endless@subject"), |options| ProcessOptions {
         drain_timeout: Duration::from_millis(300),
         ..options
     }) else {
@@ -369,7 +371,7 @@ fn refused_memory_is_oom_and_wrong_numbers_are_a_crash() {
 #[test]
 fn a_worker_that_is_missing_silent_or_foreign_is_named() {
     let _alone = alone();
-    let Some(mut bench) = Bench::with(Some("silent"), |options| CpuOptions {
+    let Some(mut bench) = Bench::with(Some("silent"), |options| ProcessOptions {
         start_timeout: Duration::from_millis(300),
         ..options
     }) else {
@@ -383,7 +385,9 @@ fn a_worker_that_is_missing_silent_or_foreign_is_named() {
         (vec!["sh", "-c", "echo broken >&2; exit 5"], "left with code 5; stderr: broken"),
         (vec!["sh", "-c", "echo hello; cat > /dev/null"], "says what is no message"),
     ] {
-        let options = CpuOptions { ring_folder: bench.folder.path().to_owned(), ..CpuOptions::default() };
+        let processes =
+            ProcessOptions { ring_folder: bench.folder.path().to_owned(), ..ProcessOptions::default() };
+        let options = CpuOptions { processes, ..CpuOptions::default() };
         let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();
         bench.device = CpuDevice::new(command, options).unwrap();
         let fault = bench.session("st_fma", None, "exclusive", |_| Ok(())).unwrap_err();
@@ -434,7 +438,7 @@ fn no_worker_outlives_its_coordinator() {
     if std::env::var_os(PLAY).is_some() {
         // The coordinator of the scene: it measures until it is ended from outside.
         let owner_timeout = Duration::from_millis(1500);
-        let mut bench = Bench::with(None, |options| CpuOptions { owner_timeout, ..options }).unwrap();
+        let mut bench = Bench::with(None, |options| ProcessOptions { owner_timeout, ..options }).unwrap();
         let endless = Window { min: Seconds(60.0), min_steps: 1, max: Seconds(60.0) };
         let _ = bench
             .session("st_fma", Some("st_fma"), "mps(0.5,0.5)", |session| session.run(Active::Both, endless));

@@ -18,55 +18,33 @@
 //! tells what came of it. On cores without hyper-threads `mps(1,1)` and `time_slice` differ only in that lanes may move.
 
 mod cores;
-mod process;
 mod session;
 
+use super::processes::{ProcessOptions, WorkerProcess, sweep};
 use crate::device::{Device, DeviceIdentity, Fault, Session, SessionRequest, Side};
-use crate::worker::message::Prepare;
+use crate::worker::message::{EngineRequest, Reply, Seat, Work};
 use elastico_core::units::Bytes;
 use elastico_core::{DeviceKind, Outcome};
 use elastico_gpu::probe::allowed_cores;
-use elastico_gpu::ring::remove_stale;
-use process::WorkerProcess;
 use session::CpuSession;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// How the CPU device treats its workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuOptions {
     /// Cores that make up the device; `None` takes all that this process may use.
     pub cores: Option<Vec<usize>>,
-    /// Where the step rings live; best a memory file system.
-    pub ring_folder: PathBuf,
-    /// Records that a ring holds until the coordinator fetches them, a hundred times a second.
-    pub ring_capacity: usize,
     /// Memory that one worker may allocate.
     pub memory_limit: Bytes,
-    /// A worker that is not ready after this long is given up.
-    pub start_timeout: Duration,
-    /// A worker whose heartbeat stands still for so long hangs.
-    pub hang_timeout: Duration,
-    /// Time beyond the window in which a worker must finish its last step.
-    pub drain_timeout: Duration,
-    /// A worker leaves when the coordinator's heartbeat stands still for so long.
-    pub owner_timeout: Duration,
+    /// How its workers are started, watched and ended.
+    pub processes: ProcessOptions,
 }
 
 impl Default for CpuOptions {
     fn default() -> Self {
-        Self {
-            cores: None,
-            ring_folder: PathBuf::from("/dev/shm"),
-            ring_capacity: 1 << 16,
-            memory_limit: Bytes(600e6),
-            start_timeout: Duration::from_mins(1),
-            hang_timeout: Duration::from_secs(10),
-            drain_timeout: Duration::from_secs(30),
-            owner_timeout: Duration::from_secs(30),
-        }
+        Self { cores: None, memory_limit: Bytes(600e6), processes: ProcessOptions::default() }
     }
 }
 
@@ -104,34 +82,32 @@ impl CpuDevice {
         if cores.is_empty() {
             return Err(unusable("no core to run on".to_owned()));
         }
-        match remove_stale(&options.ring_folder) {
-            Ok(removed) if !removed.is_empty() => {
-                tracing::info!(count = removed.len(), "removed the rings of coordinators that are gone");
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "old rings could not be looked for"),
-        }
+        sweep(&options.processes);
         let identity = identity(&cores);
         Ok(Self { identity, command: worker_command, cores, options })
     }
 
-    fn prepare(&self, request: &SessionRequest<'_>, side: Side, placing: &cores::Placing) -> Prepare {
+    fn work(&self, request: &SessionRequest<'_>, side: Side, placing: &cores::Placing) -> Work {
         let benchmark = match side {
             Side::Subject => request.subject,
             Side::CoRunner => request.co_runner.unwrap_or(request.subject),
         };
         let program = benchmark.cpu_program().clone();
-        Prepare {
-            side: side.into(),
+        Work {
             trial: request.trial.as_str().to_owned(),
-            idle: program.ops.is_empty(),
-            program,
-            cores: placing.of(side).to_vec(),
-            pinned: placing.pinned,
-            ring: PathBuf::new(),
             seed: request.seed,
-            memory_limit_bytes: self.options.memory_limit.get() as u64,
-            owner_timeout_seconds: self.options.owner_timeout.as_secs_f64(),
+            cores: placing.of(side).to_vec(),
+            owner_timeout_seconds: self.options.processes.owner_timeout.as_secs_f64(),
+            seats: vec![Seat {
+                side: side.into(),
+                idle: program.ops.is_empty(),
+                program,
+                ring: PathBuf::new(),
+            }],
+            engine: EngineRequest::Cpu {
+                pinned: placing.pinned,
+                memory_limit_bytes: self.options.memory_limit.get() as u64,
+            },
         }
     }
 }
@@ -149,17 +125,19 @@ impl Device for CpuDevice {
             sides.push(Side::CoRunner);
         }
         // Both start and allocate at the same time; a fault of one drops, and so ends, the other.
+        let options = &self.options.processes;
         let mut workers = Vec::new();
         for side in sides {
-            let prepare = self.prepare(request, side, &placing);
-            workers.push(WorkerProcess::start(&self.command, &self.options, side, prepare)?);
+            let work = self.work(request, side, &placing);
+            workers.push(WorkerProcess::start(&self.command, &Vec::new(), options, &[side], work)?);
         }
+        let mut peaks = Vec::new();
         for worker in &mut workers {
-            worker.await_ready(self.options.start_timeout)?;
+            if let Reply::Ready { peak_resident_bytes, .. } = worker.await_ready(options.start_timeout)? {
+                peaks.push(peak_resident_bytes);
+            }
         }
-        let mut workers = workers.into_iter();
-        let subject = workers.next().expect("the subject was started first");
-        Ok(Box::new(CpuSession::new(&self.options, subject, workers.next(), placing, request)))
+        Ok(Box::new(CpuSession::new(&self.options, workers, peaks, placing, request)))
     }
 }
 

@@ -4,9 +4,9 @@
 //! meet before and after each op that they share, so that one op ends before the next begins, as kernels of one stream
 //! do. A lane that waits sleeps; nothing spins.
 
+use super::Plan;
 use super::arena::{OutOfMemory, Ration};
 use super::lane::Lane;
-use super::message::Prepare;
 use super::task::is_split;
 use elastico_workloads::Op;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,11 +34,11 @@ struct Shared {
 
 impl Team {
     /// Allocates and starts one lane per core; one in all where the step has no device work.
-    pub(super) fn start(prepare: &Prepare, ration: &mut Ration) -> Result<Self, OutOfMemory> {
-        let ops = &prepare.program.ops;
+    pub(super) fn start(plan: &Plan, ration: &mut Ration) -> Result<Self, OutOfMemory> {
+        let ops = &plan.program.ops;
         let host_only = ops.iter().all(|op| matches!(op, Op::HostGap { .. } | Op::Launch { .. }));
-        let lanes = if host_only { 1 } else { prepare.cores.len() };
-        let mut built = Lane::build(prepare, lanes, ration)?.into_iter();
+        let lanes = if host_only { 1 } else { plan.cores.len() };
+        let mut built = Lane::build(plan, lanes, ration)?.into_iter();
         let leader = built.next().expect("a worker has at least one core");
         let is_shared = |index: usize| ops.get(index).is_some_and(|op| is_split(op, lanes));
         let shared = Arc::new(Shared {
@@ -47,7 +47,7 @@ impl Team {
             quit: AtomicBool::new(false),
             checksums: (1..lanes).map(|_| AtomicU64::new(0)).collect(),
         });
-        let core_of = |lane: usize| (prepare.pinned && lanes > 1).then(|| prepare.cores[lane]);
+        let core_of = |lane: usize| (plan.pinned && lanes > 1).then(|| plan.cores[lane]);
         let followers = built
             .enumerate()
             .map(|(index, lane)| {
@@ -56,7 +56,7 @@ impl Team {
             })
             .collect();
         join_core(core_of(0));
-        Ok(Self { leader, shared, followers, duty: prepare.program.duty })
+        Ok(Self { leader, shared, followers, duty: plan.program.duty })
     }
 
     /// Makes one step and returns the nanoseconds in which the device, not only the host, was at work.
@@ -111,7 +111,7 @@ impl Team {
 fn join_core(core: Option<usize>) {
     if let Some(core) = core {
         // Where the core cannot be had alone, the lane stays in the set that the process was bound to.
-        let _ = super::pin(&[core]);
+        let _ = crate::worker::pin(&[core]);
     }
 }
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 /// What a launch costs on a processor: a call through a pointer that touches a few lines, about as long as a kernel
 /// launch takes its host.
-pub(in crate::worker) fn empty_kernel(value: f32) -> f32 {
+pub(in crate::worker::cpu) fn empty_kernel(value: f32) -> f32 {
     let mut work = [value; 256];
     for _ in 0..16 {
         for element in black_box(&mut work) {
@@ -15,13 +15,13 @@ pub(in crate::worker) fn empty_kernel(value: f32) -> f32 {
     work[255]
 }
 
-pub(in crate::worker) fn sample(values: &[f32]) -> f64 {
+pub(in crate::worker::cpu) fn sample(values: &[f32]) -> f64 {
     let values = black_box(values);
     values.first().zip(values.last()).map_or(0.0, |(first, last)| f64::from(first + last))
 }
 
 /// A sum in eight chains, so that loads and not the latency of additions are the limit.
-pub(in crate::worker) fn sum_of(values: &[f32]) -> f32 {
+pub(in crate::worker::cpu) fn sum_of(values: &[f32]) -> f32 {
     let mut sums = [0.0; 8];
     for chunk in values.chunks_exact(8) {
         for (sum, value) in sums.iter_mut().zip(chunk) {
@@ -32,7 +32,12 @@ pub(in crate::worker) fn sum_of(values: &[f32]) -> f32 {
 }
 
 /// Sweeps on from where the last step stopped; `moved` counts reads and writes.
-pub(in crate::worker) fn stream(buffer: &mut [f32], cursor: &mut usize, moved: usize, access: Access) -> f64 {
+pub(in crate::worker::cpu) fn stream(
+    buffer: &mut [f32],
+    cursor: &mut usize,
+    moved: usize,
+    access: Access,
+) -> f64 {
     let arrays = match access {
         Access::Read | Access::Write => 1,
         Access::Copy => 2,

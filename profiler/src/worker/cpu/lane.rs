@@ -4,10 +4,10 @@
 //! and around, so that a step touches as much different memory as the workload holds, as far as the ration lasts.
 //! Results are never fed back into inputs: numbers stay random, and no step is faster than another for its zeros.
 
+use super::Plan;
 use super::arena::{Cursor, Noise, OutOfMemory, Ration, spread};
 use super::kernels;
 use super::kernels::loops::{empty_kernel, sample, stream, sum_of};
-use super::message::Prepare;
 use super::sizes::{ADDRESS_STRIDE, Sizes};
 use super::task::{BUNDLE, LOADS, Needs, TILE, Task};
 use elastico_gpu::product::{Matrix, Real};
@@ -65,16 +65,11 @@ struct Place {
 
 impl Lane {
     /// Lays out and fills all lanes of a worker.
-    pub(super) fn build(
-        prepare: &Prepare,
-        lanes: usize,
-        ration: &mut Ration,
-    ) -> Result<Vec<Self>, OutOfMemory> {
+    pub(super) fn build(plan: &Plan, lanes: usize, ration: &mut Ration) -> Result<Vec<Self>, OutOfMemory> {
         let plans: Vec<Vec<Task>> = (0..lanes)
-            .map(|lane| prepare.program.ops.iter().map(|op| Task::of(op, lane, lanes)).collect())
+            .map(|lane| plan.program.ops.iter().map(|op| Task::of(op, lane, lanes)).collect())
             .collect();
-        let mut noise =
-            Noise::new(&mut prepare.seed.stream("inputs", &[&prepare.trial, prepare.side.as_str()]));
+        let mut noise = Noise::new(&mut plan.seed.stream("inputs", &[&plan.trial, plan.side.as_str()]));
         let sizes: Vec<Sizes> = plans.iter().map(|plan| Sizes::of(plan)).collect();
         let grow = Sizes::growth(&sizes, ration.limit());
         let shared = sizes.iter().fold(Needs::default(), |shared, sizes| Needs {
@@ -335,25 +330,20 @@ mod tests {
     use elastico_core::Seed;
     use elastico_workloads::{Catalogue, StepProgram};
 
-    fn prepare(program: StepProgram, limit: u64) -> Prepare {
-        Prepare {
+    fn plan(program: StepProgram) -> Plan {
+        Plan {
+            program,
             side: SideName::Subject,
             trial: "t".to_owned(),
-            program,
-            idle: false,
+            seed: Seed(1),
             cores: vec![0, 1],
             pinned: false,
-            ring: "none".into(),
-            seed: Seed(1),
-            memory_limit_bytes: limit,
-            owner_timeout_seconds: 1.0,
         }
     }
 
     fn steps(program: StepProgram, lanes: usize, count: usize) -> (Vec<f64>, u64) {
-        let prepare = prepare(program, 600_000_000);
-        let mut ration = Ration::new(prepare.memory_limit_bytes);
-        let mut built = Lane::build(&prepare, lanes, &mut ration).unwrap();
+        let mut ration = Ration::new(600_000_000);
+        let mut built = Lane::build(&plan(program), lanes, &mut ration).unwrap();
         for _ in 0..count {
             for lane in &mut built {
                 for index in 0..lane.len() {
@@ -395,8 +385,8 @@ mod tests {
     fn too_small_a_ration_is_refused_by_name() {
         let catalogue = Catalogue::bundled();
         let benchmark = catalogue.iter().find(|benchmark| benchmark.family.as_str() == "tr_mlp").unwrap();
-        let prepare = prepare(benchmark.cpu_program().clone(), 1000);
-        let error = Lane::build(&prepare, 1, &mut Ration::new(1000)).unwrap_err();
+        let plan = plan(benchmark.cpu_program().clone());
+        let error = Lane::build(&plan, 1, &mut Ration::new(1000)).unwrap_err();
         assert!(error.to_string().contains("of 1000 bytes are in use"), "{error}");
     }
 }

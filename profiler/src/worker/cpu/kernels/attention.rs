@@ -5,37 +5,37 @@ use elastico_gpu::product::{Matrix, Real};
 
 /// The sizes of attention for one lane.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::worker) struct Attention {
+pub(in crate::worker::cpu) struct Attention {
     /// Pairs of sequence and query head.
-    pub(in crate::worker) heads: usize,
+    pub(in crate::worker::cpu) heads: usize,
     /// Query heads that share a key head.
-    pub(in crate::worker) group: usize,
-    pub(in crate::worker) query: usize,
-    pub(in crate::worker) context: usize,
-    pub(in crate::worker) width: usize,
-    pub(in crate::worker) causal: bool,
-    pub(in crate::worker) backward: bool,
+    pub(in crate::worker::cpu) group: usize,
+    pub(in crate::worker::cpu) query: usize,
+    pub(in crate::worker::cpu) context: usize,
+    pub(in crate::worker::cpu) width: usize,
+    pub(in crate::worker::cpu) causal: bool,
+    pub(in crate::worker::cpu) backward: bool,
 }
 
 impl Attention {
     /// Key heads.
-    pub(in crate::worker) const fn groups(&self) -> usize {
+    pub(in crate::worker::cpu) const fn groups(&self) -> usize {
         self.heads.div_ceil(self.group)
     }
 
-    pub(in crate::worker) const fn inputs(&self) -> usize {
+    pub(in crate::worker::cpu) const fn inputs(&self) -> usize {
         let queries = self.heads * self.query * self.width;
         let keys = 2 * self.groups() * self.context * self.width;
         // Backward reads the gradient of the output as well.
         if self.backward { 2 * queries + keys } else { queries + keys }
     }
 
-    pub(in crate::worker) const fn outputs(&self) -> usize {
+    pub(in crate::worker::cpu) const fn outputs(&self) -> usize {
         let queries = self.heads * self.query * self.width;
         if self.backward { queries + 2 * self.groups() * self.context * self.width } else { queries }
     }
 
-    pub(in crate::worker) const fn scratch(&self) -> usize {
+    pub(in crate::worker::cpu) const fn scratch(&self) -> usize {
         BLOCK * self.context * if self.backward { 2 } else { 1 }
     }
 
@@ -49,7 +49,7 @@ impl Attention {
         }
     }
 
-    pub(in crate::worker) fn run(&self, input: &[f32], output: &mut [f32], scratch: &mut [f32]) {
+    pub(in crate::worker::cpu) fn run(&self, input: &[f32], output: &mut [f32], scratch: &mut [f32]) {
         let (size, keys) = (self.query * self.width, self.context * self.width);
         let (queries, rest) = input.split_at(self.heads * size);
         let (key_values, gradients) = rest.split_at(2 * self.groups() * keys);

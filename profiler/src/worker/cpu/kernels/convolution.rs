@@ -5,7 +5,7 @@ use elastico_gpu::product::{Matrix, Real};
 
 /// Which of the three products of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::worker) enum ConvolutionKind {
+pub(in crate::worker::cpu) enum ConvolutionKind {
     Forward,
     Data,
     Filter,
@@ -13,16 +13,16 @@ pub(in crate::worker) enum ConvolutionKind {
 
 /// The sizes of a convolution for one lane: an implicit product over patches, as channels-last frameworks do it.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::worker) struct Convolution {
-    pub(in crate::worker) kind: ConvolutionKind,
+pub(in crate::worker::cpu) struct Convolution {
+    pub(in crate::worker::cpu) kind: ConvolutionKind,
     /// Output pixels, all images together.
-    pub(in crate::worker) pixels: usize,
-    pub(in crate::worker) channels_in: usize,
-    pub(in crate::worker) channels_out: usize,
+    pub(in crate::worker::cpu) pixels: usize,
+    pub(in crate::worker::cpu) channels_in: usize,
+    pub(in crate::worker::cpu) channels_out: usize,
     /// Height and width of the input.
-    pub(in crate::worker) size: usize,
-    pub(in crate::worker) kernel: usize,
-    pub(in crate::worker) stride: usize,
+    pub(in crate::worker::cpu) size: usize,
+    pub(in crate::worker::cpu) kernel: usize,
+    pub(in crate::worker::cpu) stride: usize,
 }
 
 impl Convolution {
@@ -40,14 +40,14 @@ impl Convolution {
         (self.kernel - 1) * self.size * self.channels_in + self.kernel * self.channels_in
     }
 
-    pub(in crate::worker) const fn weights(&self) -> usize {
+    pub(in crate::worker::cpu) const fn weights(&self) -> usize {
         match self.kind {
             ConvolutionKind::Filter => 0,
             _ => self.patch() * self.channels_out,
         }
     }
 
-    pub(in crate::worker) const fn inputs(&self) -> usize {
+    pub(in crate::worker::cpu) const fn inputs(&self) -> usize {
         let outer = self.pixels * self.channels_out;
         match self.kind {
             ConvolutionKind::Forward => self.image(),
@@ -56,7 +56,7 @@ impl Convolution {
         }
     }
 
-    pub(in crate::worker) const fn outputs(&self) -> usize {
+    pub(in crate::worker::cpu) const fn outputs(&self) -> usize {
         match self.kind {
             ConvolutionKind::Forward => self.pixels * self.channels_out,
             ConvolutionKind::Data => self.image(),
@@ -64,7 +64,7 @@ impl Convolution {
         }
     }
 
-    pub(in crate::worker) const fn scratch(&self) -> usize {
+    pub(in crate::worker::cpu) const fn scratch(&self) -> usize {
         BLOCK * self.patch()
     }
 
@@ -95,7 +95,7 @@ impl Convolution {
         }
     }
 
-    pub(in crate::worker) fn run(
+    pub(in crate::worker::cpu) fn run(
         &self,
         weights: &[f32],
         input: &[f32],
