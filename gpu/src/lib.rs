@@ -30,6 +30,7 @@
 
 pub mod activity;
 pub mod cuda;
+pub mod cupti;
 pub mod libraries;
 pub mod probe;
 pub mod product;

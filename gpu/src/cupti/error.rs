@@ -108,7 +108,7 @@ impl CuptiError {
             35 | 40 => Self::NotPermitted { call, code },
             26 => Self::Busy { call, code },
             39 => Self::Subscriber { call },
-            27 | 33 | 38 | 41 | 42 => {
+            27 | 33 | 38 | 41..=45 => {
                 Self::Unsupported { reason: format!("{call} answers CUPTI error {code} ({})", meaning(code)) }
             }
             _ => Self::Call { call, code },
@@ -177,6 +177,10 @@ pub(super) const fn meaning(code: u32) -> &'static str {
         40 => "insufficient privileges on a virtualized device",
         41 => "confidential computing",
         42 => "mining product",
+        43 => "not supported on a MIG instance",
+        44 => "not supported under SLI",
+        45 => "not supported under WSL",
+        46 => "invalid chip name",
         999 => "unknown error",
         _ => "see CUptiResult in cupti_result.h",
     }
@@ -200,9 +204,6 @@ mod tests {
         assert_eq!(error(39).status(), "second_subscriber");
         assert_eq!(error(33).status(), "unsupported");
         assert_eq!(error(9).status(), "failed");
-        assert_eq!(
-            error(9).to_string(),
-            "cuptiPmSamplingEnable failed with CUPTI error 9 (hardware error)"
-        );
+        assert_eq!(error(9).to_string(), "cuptiPmSamplingEnable failed with CUPTI error 9 (hardware error)");
     }
 }

@@ -96,7 +96,11 @@ impl Names {
 
 impl Host {
     /// Opens the PM-sampling view of a chip; `availability` is the device's own image, or empty where there is none.
-    pub(super) fn new(functions: &Arc<Functions>, chip: &str, availability: &[u8]) -> Result<Self, CuptiError> {
+    pub(super) fn new(
+        functions: &Arc<Functions>,
+        chip: &str,
+        availability: &[u8],
+    ) -> Result<Self, CuptiError> {
         let unknown = || CuptiError::Chip { chip: chip.to_owned() };
         let name = CString::new(chip).map_err(|_| unknown())?;
         let _guard = alone();
@@ -111,8 +115,8 @@ impl Host {
         // SAFETY: the struct is whole; the name and the image live through the call and are copied by it.
         let code = unsafe { (functions.cuptiProfilerHostInitialize)(&raw mut params) };
         match code {
-            // What CUPTI answers to a chip that it does not know.
-            1 => return Err(unknown()),
+            // What CUPTI answers to a chip that it does not know: 46 in 13.0.
+            1 | 46 => return Err(unknown()),
             _ => CuptiError::check("cuptiProfilerHostInitialize", code)?,
         }
         Ok(Self { functions: Arc::clone(functions), chip: chip.to_owned(), object: params.pHostObject })

@@ -15,13 +15,12 @@ mod error;
 mod host;
 mod library;
 mod metrics;
-mod sampling;
 pub mod sampler_process;
+mod sampling;
 mod sets;
 
 pub use error::{CuptiError, MAJOR};
 pub use host::Description;
-pub(crate) use metrics::in_range;
 pub use metrics::{Collector, Metric, MetricSet, Reduce, Series, metric_set, suspicion};
 pub use sampling::{PmSampler, SamplerOptions, SamplerReport};
 pub use sets::METRIC_SETS;
@@ -128,7 +127,8 @@ impl Cupti {
         // A chip that CUPTI does not know is an error even where a relative has a set.
         Host::new(&self.functions, chip, availability)?;
         let relatives = metrics::relatives(chip);
-        let candidates = metric_set(chip).into_iter().chain(relatives.into_iter().filter(|set| set.chip != chip));
+        let candidates =
+            metric_set(chip).into_iter().chain(relatives.into_iter().filter(|set| set.chip != chip));
         let mut best: Option<FittedSet> = None;
         for set in candidates {
             let fitted = self.fit_set(chip, availability, set)?;
@@ -196,9 +196,9 @@ impl Cupti {
         match host.config_image(&names) {
             Ok(mut image) => Ok(host::passes(&self.functions, &mut image)? == 1),
             // CUPTI's answers to metrics that the chip, or the device, does not have.
-            Err(CuptiError::Metric { .. } | CuptiError::Call { code: 1, .. } | CuptiError::Unsupported { .. }) => {
-                Ok(false)
-            }
+            Err(
+                CuptiError::Metric { .. } | CuptiError::Call { code: 1, .. } | CuptiError::Unsupported { .. },
+            ) => Ok(false),
             Err(error) => Err(error),
         }
     }

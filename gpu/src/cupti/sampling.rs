@@ -29,11 +29,7 @@ pub struct SamplerOptions {
 
 impl Default for SamplerOptions {
     fn default() -> Self {
-        Self {
-            interval: Duration::from_millis(1),
-            hardware_buffer_bytes: 256 << 20,
-            samples_at_once: 512,
-        }
+        Self { interval: Duration::from_millis(1), hardware_buffer_bytes: 256 << 20, samples_at_once: 512 }
     }
 }
 
@@ -202,9 +198,7 @@ impl PmSampler {
             if let Some(counter) = metric.counter
                 && !counters.contains_key(counter)
             {
-                absent
-                    .entry(counter)
-                    .or_insert_with(|| format!("`{}` gave no valid value", metric.name));
+                absent.entry(counter).or_insert_with(|| format!("`{}` gave no valid value", metric.name));
             }
         }
         Ok(SamplerReport {
@@ -307,7 +301,10 @@ impl PmSampler {
             let params = params.as_ptr();
             // SAFETY: both fields were written above, and a number has no invalid value.
             let (reason, overflow) = unsafe {
-                (addr_of!((*params).decodeStopReason).cast::<u32>().read(), addr_of!((*params).overflow).read())
+                (
+                    addr_of!((*params).decodeStopReason).cast::<u32>().read(),
+                    addr_of!((*params).overflow).read(),
+                )
             };
             self.overflow |= overflow != 0 || matches!(decoded, Err(CuptiError::Call { code: 8, .. }));
             decoded?;
@@ -391,6 +388,10 @@ fn has_timer(chip: &str) -> bool {
     !(chip == "GA100" || chip.starts_with("TU"))
 }
 
+/// `CUpti_Profiler_Support_Level`, as numbers: a later driver may know a level that the bindings' enum lacks.
+const UNSUPPORTED: u32 = 1;
+const DISABLED: u32 = 2;
+
 fn require_support(functions: &Functions, device_index: usize) -> Result<(), CuptiError> {
     use sys::CUpti_Profiler_Support_Level::CUPTI_PROFILER_CONFIGURATION_UNKNOWN as UNKNOWN;
     let mut params = MaybeUninit::new(sys::CUpti_Profiler_DeviceSupported_Params {
@@ -409,15 +410,12 @@ fn require_support(functions: &Functions, device_index: usize) -> Result<(), Cup
     });
     call!(functions, cuptiProfilerDeviceSupported, params.as_mut_ptr())?;
     let params = params.as_ptr();
-    // Read as numbers: a later driver may know a level that the bindings' enum lacks.
     macro_rules! level {
         ($field:ident) => {
             // SAFETY: the field was written above, and a number has no invalid value.
             unsafe { addr_of!((*params).$field).cast::<u32>().read() }
         };
     }
-    const UNSUPPORTED: u32 = 1;
-    const DISABLED: u32 = 2;
     let overall = level!(isSupported);
     if !matches!(overall, UNSUPPORTED | DISABLED) {
         return Ok(());
@@ -477,7 +475,9 @@ mod tests {
 
     #[test]
     fn chips_without_a_timer_are_triggered_by_their_clock() {
-        for (chip, expected) in [("GH100", true), ("GA102", true), ("AD104", true), ("GA100", false), ("TU104", false)] {
+        for (chip, expected) in
+            [("GH100", true), ("GA102", true), ("AD104", true), ("GA100", false), ("TU104", false)]
+        {
             assert_eq!(has_timer(chip), expected, "{chip}");
         }
     }

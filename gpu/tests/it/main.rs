@@ -1,4 +1,5 @@
 //! The ring between real processes, and the probe against stand-in drivers.
 
 mod drivers;
+mod metrics;
 mod processes;

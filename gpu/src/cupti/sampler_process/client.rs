@@ -138,7 +138,7 @@ impl SamplerProcess {
             .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(SamplerError::Spawn)?;
         let stdin = child.stdin.take();
-        let replies = child.stdout.take().map(read_replies).unwrap_or_else(|| channel().1);
+        let replies = child.stdout.take().map_or_else(|| channel().1, read_replies);
         let stderr = Arc::default();
         if let Some(pipe) = child.stderr.take() {
             keep_tail(pipe, Arc::clone(&stderr));
@@ -153,12 +153,12 @@ impl SamplerProcess {
         let mut process = Self { child, stdin, replies, stderr, timeouts, ready: nothing };
         match process.receive("hello", timeouts.hello)? {
             Reply::Hello { protocol: PROTOCOL, .. } => {}
-            other => return Err(process.out_of_turn("hello", &other)),
+            other => return Err(out_of_turn("hello", &other)),
         }
         process.send(&Request::Prepare { request: request.clone() })?;
         match process.receive("ready", timeouts.prepare)? {
             Reply::Ready { ready } => process.ready = ready,
-            other => return Err(process.out_of_turn("ready", &other)),
+            other => return Err(out_of_turn("ready", &other)),
         }
         Ok(process)
     }
@@ -176,7 +176,7 @@ impl SamplerProcess {
         self.send(&Request::Start)?;
         match self.receive("started", self.timeouts.window)? {
             Reply::Started => Ok(()),
-            other => Err(self.out_of_turn("started", &other)),
+            other => Err(out_of_turn("started", &other)),
         }
     }
 
@@ -188,7 +188,7 @@ impl SamplerProcess {
         self.send(&Request::Stop)?;
         match self.receive("report", self.timeouts.window)? {
             Reply::Report { report } => Ok(report.into()),
-            other => Err(self.out_of_turn("report", &other)),
+            other => Err(out_of_turn("report", &other)),
         }
     }
 
@@ -230,10 +230,6 @@ impl SamplerProcess {
         }
     }
 
-    fn out_of_turn(&self, awaited: &'static str, reply: &Reply) -> SamplerError {
-        SamplerError::Protocol { awaited, said: reply.word().to_owned() }
-    }
-
     /// Its pipe is closed, so it has ended or is about to.
     fn died(&mut self) -> SamplerError {
         let deadline = Instant::now() + Duration::from_secs(1);
@@ -272,6 +268,10 @@ impl Drop for SamplerProcess {
         }
         self.kill();
     }
+}
+
+fn out_of_turn(awaited: &'static str, reply: &Reply) -> SamplerError {
+    SamplerError::Protocol { awaited, said: reply.word().to_owned() }
 }
 
 fn read_replies(pipe: impl Read + Send + 'static) -> Receiver<Result<Reply, String>> {
