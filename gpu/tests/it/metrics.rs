@@ -121,7 +121,7 @@ fn bad_names_are_named() {
     let error = cupti.fit("GZ999", &[]).unwrap_err();
     assert!(matches!(error, CuptiError::Chip { .. }), "{error}");
     assert_eq!(error.status(), "no_metric_set");
-    let error = cupti.describe("GH\0100", "sm__cycles_elapsed.avg").unwrap_err();
+    let error = cupti.describe("GH\x00100", "sm__cycles_elapsed.avg").unwrap_err();
     assert!(matches!(error, CuptiError::Chip { .. }), "{error}");
 }
 
