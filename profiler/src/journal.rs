@@ -3,6 +3,9 @@
 //! The first line says under which conditions it was begun. Each result is written as one line and synchronised
 //! before the next trial starts; on a simulated device, whose results come back identically, every 64 lines. A process
 //! that dies while it writes leaves a line without an end, which is cut off when the journal is opened again.
+//!
+//! Each line ends with a digest of itself, its last field: a digit that changed on a disk, in a transfer or by hand is
+//! found when the journal is read. Lines without one, of earlier versions, are read all the same.
 
 use crate::Error;
 use crate::device::DeviceIdentity;
@@ -108,6 +111,26 @@ pub fn read(path: &Path) -> Result<Content, Error> {
     parse(&bytes, path)
 }
 
+/// What stands before the digest at the end of a line.
+const SEAL: &str = ",\"digest\":\"";
+/// Hexadecimal digits of a line's digest: a chance of 4e-15 that damage goes unseen.
+const SEAL_DIGITS: usize = 12;
+
+/// Adds the digest to a JSON object.
+fn seal(object: &str) -> String {
+    let body = object.strip_suffix('}').unwrap_or(object);
+    format!("{body}{SEAL}{}\"}}", Digest::of([body]).short())
+}
+
+/// Takes the digest off a line: the object without it, and whether it fits; `None` for a line that has none.
+fn unseal(line: &[u8]) -> Option<(Vec<u8>, bool)> {
+    let body = line.strip_suffix(b"\"}")?;
+    let (body, digest) = body.split_at_checked(body.len().checked_sub(SEAL_DIGITS)?)?;
+    let body = body.strip_suffix(SEAL.as_bytes())?;
+    let fits = Digest::of([body]).short().as_bytes() == digest;
+    Some(([body, b"}"].concat(), fits))
+}
+
 fn parse(bytes: &[u8], path: &Path) -> Result<Content, Error> {
     let mut content = Content { header: None, observations: Vec::new(), whole: 0, is_torn: false };
     let mut rest = bytes;
@@ -115,7 +138,19 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Content, Error> {
     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
         number += 1;
         let (line, after) = (&rest[..end], &rest[end + 1..]);
-        match serde_json::from_slice::<Line>(line) {
+        let (object, fits) = unseal(line).unwrap_or_else(|| (line.to_vec(), true));
+        if !fits && !after.is_empty() {
+            let reason = "the line was changed after it was written: its digest does not fit".to_owned();
+            return Err(Error::Corrupt { path: path.to_owned(), line: number, reason });
+        }
+        let line = object.as_slice();
+        let parsed = serde_json::from_slice::<Line>(line);
+        match parsed {
+            // A power cut can leave a last line of the right length and wrong content.
+            _ if !fits => {
+                content.is_torn = true;
+                return Ok(content);
+            }
             Ok(Line::Header(header)) if header.schema == SCHEMA => content.header = Some(*header),
             Ok(Line::Header(header)) => {
                 let reason = format!("the schema is `{}`, this version reads `{SCHEMA}`", header.schema);
@@ -124,7 +159,6 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Content, Error> {
             Ok(Line::Observation(observation)) if content.header.is_some() => {
                 content.observations.push(*observation);
             }
-            // A power cut can leave a last line of the right length and wrong content.
             Err(_) if after.is_empty() => {
                 content.is_torn = true;
                 return Ok(content);
@@ -241,7 +275,8 @@ impl Journal {
             self.sync()?;
         }
         // Decisions must not depend on whether a number went through its decimal form.
-        serde_json::from_str(&line).map_err(|error| Error::Corrupt {
+        let (object, _) = unseal(line.trim_end().as_bytes()).unwrap_or_default();
+        serde_json::from_slice(&object).map_err(|error| Error::Corrupt {
             path: self.path.clone(),
             line: 0,
             reason: format!("a result cannot be read back: {error}"),
@@ -258,7 +293,8 @@ impl Journal {
     }
 
     fn append(&mut self, line: &impl Serialize, trial: &str) -> Result<String, Error> {
-        let mut text = serde_json::to_string(line).expect("journal lines are plain data with text keys");
+        let object = serde_json::to_string(line).expect("journal lines are plain data with text keys");
+        let mut text = seal(&object);
         text.push('\n');
         if let Err(source) = self.sink.append(text.as_bytes()) {
             // Should this fail too, the torn line is cut off when the journal is opened again.
@@ -432,6 +468,41 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let error = read(&path).unwrap_err();
         assert!(matches!(error, Error::Corrupt { line: 3, .. }), "{error}");
+    }
+
+    /// Every digit of a middle line: a changed one is never taken for a measurement.
+    #[test]
+    fn a_changed_digit_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        let (mut journal, _) = Journal::open(folder.path(), &header(), false).unwrap();
+        (0..3).for_each(|repeat| drop(journal.add(&observation(repeat)).unwrap()));
+        drop(journal);
+        let good = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = good.lines().collect();
+        let digits = lines[2].bytes().enumerate().filter(|(_, byte)| byte.is_ascii_digit());
+        for (at, digit) in digits {
+            let mut line = lines[2].as_bytes().to_vec();
+            line[at] = if digit == b'7' { b'8' } else { b'7' };
+            let line = String::from_utf8(line).unwrap();
+            std::fs::write(&path, [lines[0], lines[1], &line, lines[3], ""].join("\n")).unwrap();
+            let error = read(&path).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { line: 3, .. }), "byte {at}: {error}");
+        }
+        // The last line cannot be told from a write that a power cut broke: it is measured again.
+        std::fs::write(&path, good.replace("\"repeat\":2", "\"repeat\":9")).unwrap();
+        let content = read(&path).unwrap();
+        assert!(content.is_torn && content.observations.len() == 2);
+    }
+
+    #[test]
+    fn lines_of_earlier_versions_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        let plain =
+            [serde_json::to_string(&header()).unwrap(), serde_json::to_string(&observation(0)).unwrap()];
+        std::fs::write(&path, plain.join("\n") + "\n").unwrap();
+        assert_eq!(read(&path).unwrap().observations, [observation(0)]);
     }
 
     #[test]
