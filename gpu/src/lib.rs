@@ -29,8 +29,10 @@
 //! ```
 
 pub mod activity;
+pub mod cubin;
 pub mod cuda;
 pub mod cupti;
+pub mod gemm;
 pub mod libraries;
 pub mod probe;
 pub mod product;

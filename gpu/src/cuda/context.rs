@@ -3,12 +3,13 @@
 use super::driver::check;
 use super::error::is_fatal;
 use super::{Api, CudaError, DeviceFacts, Driver, Event, GreenContext, Memory, Module, Pinned, Stream};
+use crate::gemm::Handle;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 use std::any::Any;
 use std::ffi::c_uint;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The primary context of one device. Clones are the same context.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ struct Inner {
     captures: AtomicUsize,
     /// What calls used while a capture was open: the graph keeps it alive.
     used: Mutex<Vec<Keep>>,
+    /// The handle for matrix products, while any product lives.
+    gemm: Mutex<Weak<Handle>>,
 }
 
 /// Something that must live as long as a graph that uses it.
@@ -64,6 +67,7 @@ impl Context {
                 is_lost: AtomicBool::new(false),
                 captures: AtomicUsize::new(0),
                 used: Mutex::new(Vec::new()),
+                gemm: Mutex::new(Weak::new()),
             }),
         };
         context.bind()?;
@@ -177,7 +181,7 @@ impl Context {
         self.inner.is_lost.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
@@ -186,7 +190,7 @@ impl Context {
     }
 
     /// Makes the context current in this thread and gives the functions.
-    pub(super) fn bind(&self) -> Result<&Api, CudaError> {
+    pub(crate) fn bind(&self) -> Result<&Api, CudaError> {
         let api = self.inner.driver.api();
         // SAFETY: the handle is retained while `self` lives.
         self.check("cuCtxSetCurrent", unsafe { (api.cuCtxSetCurrent)(self.inner.handle) })?;
@@ -194,17 +198,28 @@ impl Context {
     }
 
     /// The functions for cleaning up, unless the device faulted.
-    pub(super) fn bind_for_drop(&self) -> Option<&Api> {
+    pub(crate) fn bind_for_drop(&self) -> Option<&Api> {
         if self.is_lost() { None } else { self.bind().ok() }
     }
 
     /// Turns a code into an error and remembers a fault of the device.
     pub(super) fn check(&self, call: &'static str, code: c_uint) -> Result<(), CudaError> {
         let result = check(call, code);
-        if result.is_err() && is_fatal(code as i32) {
+        if result.is_err() && is_fatal(code.cast_signed()) {
             self.inner.is_lost.store(true, Ordering::Relaxed);
         }
         result
+    }
+
+    /// The handle for matrix products of this context, made by `make` where there is none.
+    pub(crate) fn gemm_handle<E>(&self, make: impl FnOnce() -> Result<Handle, E>) -> Result<Arc<Handle>, E> {
+        let mut slot = self.inner.gemm.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = slot.upgrade() {
+            return Ok(handle);
+        }
+        let handle = Arc::new(make()?);
+        *slot = Arc::downgrade(&handle);
+        Ok(handle)
     }
 
     pub(super) fn begin_capture(&self) {

@@ -6,6 +6,7 @@ use crate::libraries::{CUDA_MAJOR, Libraries, LibraryError, LibraryKind, Loaded}
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUuuid};
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, c_int, c_uint};
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -96,7 +97,7 @@ impl Driver {
         // SAFETY: `version` is valid for the write; the call is allowed before cuInit.
         check("cuDriverGetVersion", unsafe { (opening.cuDriverGetVersion)(&raw mut version) })?;
         let version = (version / 1000, version % 1000 / 10);
-        if version.0 < CUDA_MAJOR as i32 {
+        if version.0 < CUDA_MAJOR.cast_signed() {
             return Err(CudaError::TooOld { library: loaded.path().to_owned(), version });
         }
         let api = Api::load(&loaded).map_err(symbol(Some(version)))?;
@@ -109,10 +110,6 @@ impl Driver {
     ///
     /// # Errors
     /// None today: the version was read when the driver was loaded.
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "reading the version is a call that may fail, and callers treat it so"
-    )]
     pub fn version(&self) -> Result<(i32, i32), CudaError> {
         Ok(self.inner.version)
     }
@@ -211,7 +208,7 @@ impl Driver {
 
 /// Turns a code into an error.
 pub(super) const fn check(call: &'static str, code: c_uint) -> Result<(), CudaError> {
-    if code == 0 { Ok(()) } else { Err(CudaError::Call { call, code: code as i32 }) }
+    if code == 0 { Ok(()) } else { Err(CudaError::Call { call, code: code.cast_signed() }) }
 }
 
 /// `GPU-` and the five groups, as NVML and nvidia-smi write it.
@@ -221,7 +218,7 @@ fn uuid_text(uuid: CUuuid) -> String {
         if matches!(index, 0 | 4 | 6 | 8 | 10) {
             text.push('-');
         }
-        text.push_str(&format!("{:02x}", byte.cast_unsigned()));
+        let _ = write!(text, "{:02x}", byte.cast_unsigned());
     }
     text
 }

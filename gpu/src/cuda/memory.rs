@@ -91,7 +91,7 @@ impl Memory {
         Ok(self.inner.address + offset)
     }
 
-    pub(super) fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Context {
         &self.inner.context
     }
 

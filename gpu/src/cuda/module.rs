@@ -2,6 +2,7 @@
 
 use super::{Context, CudaError, Memory};
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute as Attribute, CUmodule};
+use std::borrow::Cow;
 use std::ffi::{CString, c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
@@ -24,15 +25,11 @@ unsafe impl Sync for Inner {}
 
 impl Module {
     pub(super) fn new(context: &Context, cubin: &[u8]) -> Result<Self, CudaError> {
-        // The driver learns the size from the header. Text (PTX) would have to end with a zero; ELF is read by its own
-        // sizes, so a torn file must not get there.
-        if !is_whole_elf(cubin) {
-            return Err(CudaError::Call { call: "cuModuleLoadData", code: 200 });
-        }
+        let image = checked_image(cubin).ok_or(CudaError::Call { call: "cuModuleLoadData", code: 200 })?;
         let mut handle = std::ptr::null_mut();
         let api = context.bind()?;
-        // SAFETY: `handle` is valid for the write; the image holds as many bytes as its own header says.
-        let code = unsafe { (api.cuModuleLoadData)(&raw mut handle, cubin.as_ptr().cast()) };
+        // SAFETY: `handle` is valid for the write; the image ends where the driver will hold it for ended.
+        let code = unsafe { (api.cuModuleLoadData)(&raw mut handle, image.as_ptr().cast()) };
         context.check("cuModuleLoadData", code)?;
         Ok(Self { inner: Arc::new(Inner { context: context.clone(), handle }) })
     }
@@ -105,6 +102,16 @@ impl Drop for Inner {
             }
         }
     }
+}
+
+/// The bytes as the driver may read them, which is told no length: it reads an ELF file by the sizes in it, so a torn one
+/// must not get there, and text (PTX) up to a zero. Other kinds of images are refused.
+fn checked_image(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if bytes.starts_with(b"\x7fELF") {
+        return is_whole_elf(bytes).then_some(Cow::Borrowed(bytes));
+    }
+    let is_text = std::str::from_utf8(bytes).is_ok_and(|text| !text.is_empty() && !text.contains('\0'));
+    is_text.then(|| Cow::Owned([bytes, &[0]].concat()))
 }
 
 /// Whether the bytes are one ELF file of 64 bits with its tables and sections inside.
@@ -316,12 +323,15 @@ pub(super) fn pointers(words: &mut [u64]) -> Vec<*mut c_void> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_whole_elf;
+    use super::{checked_image, is_whole_elf};
 
     #[test]
     fn torn_and_foreign_images_are_refused() {
         assert!(!is_whole_elf(b""));
-        assert!(!is_whole_elf(b".version 9.0\n.target sm_90\n"));
+        assert_eq!(checked_image(b".version 9.0\n").as_deref(), Some(&b".version 9.0\n\0"[..]));
+        for image in [&b""[..], b"text\0more", b"\x50\xed\x55\xba", b"\x7fELF"] {
+            assert_eq!(checked_image(image), None);
+        }
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(is_whole_elf(&own), "the test itself is a whole ELF file");
         for part in [own.len() - 1, own.len() / 2, 64, 63, 5] {

@@ -18,10 +18,12 @@ pub(crate) use table::function_table;
 use elastico_core::Hint;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// The major version of CUDA that this program is written for: layouts and file names differ between majors.
 pub const CUDA_MAJOR: u32 = 13;
@@ -284,6 +286,17 @@ pub struct Loaded {
 
 impl Loaded {
     fn open(kind: LibraryKind, path: &Path, tried: &[String]) -> Result<Self, LibraryError> {
+        static OPEN: Mutex<BTreeMap<PathBuf, Loaded>> = Mutex::new(BTreeMap::new());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = open.get(path) {
+            return Ok(*loaded);
+        }
+        let loaded = Self::open_first(kind, path, tried)?;
+        open.insert(path.to_owned(), loaded);
+        Ok(loaded)
+    }
+
+    fn open_first(kind: LibraryKind, path: &Path, tried: &[String]) -> Result<Self, LibraryError> {
         // Global, so that libraries which open others by name get the chosen files.
         // SAFETY: opening runs the library's constructors. The file is NVIDIA's or one that the user named, and is as
         // trusted as this program.
@@ -306,7 +319,7 @@ impl Loaded {
     }
 
     /// The file that was opened.
-    pub const fn path(&self) -> &Path {
+    pub const fn path(&self) -> &'static Path {
         self.path
     }
 
