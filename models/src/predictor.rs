@@ -80,7 +80,9 @@ pub fn load(path: &Path, options: impl Into<LoadOptions>) -> Result<Box<dyn Pred
 pub fn load_bytes(bytes: &[u8], options: impl Into<LoadOptions>) -> Result<Box<dyn Predictor>, Error> {
     let options = options.into();
     // ONNX Runtime is given only what the native back end has read wholly: it never sees a malformed file.
-    let native = Native::new(&onnx::decode(bytes)?)?;
+    let model = onnx::decode(bytes)?;
+    onnx::check_seal(bytes, &model)?;
+    let native = Native::new(&model)?;
     let library = options.library.as_deref();
     match options.backend {
         Backend::Native => Ok(Box::new(native)),

@@ -92,7 +92,7 @@ pub fn export(spec: &ModelSpec) -> Result<Vec<u8>, Error> {
         training_info: Vec::new(),
         functions: Vec::new(),
     };
-    Ok(model.encode_to_vec())
+    Ok(super::seal(model.encode_to_vec()))
 }
 
 fn complete(spec: &ModelSpec) -> ModelMetadata {

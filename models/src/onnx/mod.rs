@@ -3,8 +3,10 @@
 pub(crate) mod export;
 mod graph;
 pub(crate) mod proto;
+mod seal;
 
 pub(crate) use proto::ModelProto;
+pub(crate) use seal::{check_seal, seal};
 
 use crate::Error;
 use prost::Message;

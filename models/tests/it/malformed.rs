@@ -9,8 +9,16 @@ use std::sync::LazyLock;
 static FILES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     let (trees, _) = model(20, |prepared| forest(prepared, 3, 3));
     let (line, _) = model(20, linear);
-    [export(&trees).unwrap(), export(&line).unwrap()]
+    [unsealed(export(&trees).unwrap()), unsealed(export(&line).unwrap())]
 });
+
+/// Without the digest at its end, which would refuse every mutation before anything else looks at the file.
+fn unsealed(mut file: Vec<u8>) -> Vec<u8> {
+    let key = file.windows(15).rposition(|window| window == b"elastico.digest").expect("files are sealed");
+    // The entry's tag and length, then the key's.
+    file.truncate(key - 4);
+    file
+}
 
 /// Loads and, if that works, predicts; both may fail, neither may panic.
 fn survive(bytes: &[u8]) {
@@ -56,6 +64,7 @@ proptest! {
 
 #[test]
 fn every_cut_is_an_error() {
+    load_bytes(&FILES[0], Backend::Native).expect("the whole file is sound");
     let bytes = &FILES[0];
     for length in (0..bytes.len()).step_by(97) {
         assert!(load_bytes(&bytes[..length], Backend::Auto).is_err(), "cut at {length}");
