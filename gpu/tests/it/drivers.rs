@@ -35,9 +35,9 @@ fn a_driver_that_answers_is_described() {
     assert_eq!(driver.version().unwrap(), (13, 0));
     let devices = driver.devices().unwrap();
     assert_eq!(devices.len(), 1);
-    assert_eq!(devices[0].name, "Stand-in H100");
+    assert_eq!(devices[0].name, "Stand-in H200");
     assert_eq!((devices[0].compute_capability, devices[0].multiprocessors), ((9, 0), 132));
-    assert_eq!(devices[0].memory, 80_000_000_000);
+    assert_eq!(devices[0].memory, 144_000_000_000);
 }
 
 #[test]
