@@ -30,6 +30,7 @@ mod cpu;
 mod demand;
 mod error;
 mod form;
+pub mod launch;
 mod listing;
 mod op;
 mod program;
