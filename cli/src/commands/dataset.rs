@@ -131,14 +131,14 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
         Command::Inspect { dataset, format } => inspect(dataset, *format),
         Command::Validate { dataset, format } => validate(dataset, *format, talk),
         Command::Merge { datasets, out, mix, force, dry_run } => {
-            output::refuse_existing(out, *force)?;
+            output::refuse_existing(out, *force, datasets)?;
             let parts = datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
             let merged =
                 if mix.is_empty() { Dataset::merge(parts)? } else { Dataset::merge_kinds(parts, mix)? };
             write(&merged, out, *dry_run, talk)
         }
         Command::Import(Import::Campaign { source, out, force, dry_run }) => {
-            output::refuse_existing(out, *force)?;
+            output::refuse_existing(out, *force, [source])?;
             let dataset = campaign::read(source)?;
             let ending = write(&dataset, out, *dry_run, talk)?;
             if !dry_run {
@@ -149,16 +149,16 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             Ok(ending)
         }
         Command::Import(Import::Gavel { file, out, force, dry_run }) => {
-            output::refuse_existing(out, *force)?;
+            output::refuse_existing(out, *force, [file])?;
             write(&elastico_datasets::import::gavel(file)?, out, *dry_run, talk)
         }
         Command::Import(Import::Pairs { file, mapping, out, force, dry_run }) => {
-            output::refuse_existing(out, *force)?;
+            output::refuse_existing(out, *force, [file, mapping])?;
             write(&elastico_datasets::import::pairs_csv(file, mapping)?, out, *dry_run, talk)
         }
         Command::Export { dataset, table, out, force } => {
             if let Some(out) = out {
-                output::refuse_existing(out, *force)?;
+                output::refuse_existing(out, *force, [dataset])?;
             }
             export(dataset, *table, out.as_deref(), talk)
         }

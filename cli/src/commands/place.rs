@@ -124,7 +124,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let out = arguments.out.as_ref().filter(|_| !arguments.dry_run);
     if let Some(out) = out {
-        output::refuse_existing(out, arguments.force)?;
+        let state = &arguments.state;
+        let others = [&state.profiles, &arguments.model.model];
+        let inputs = [&state.cluster, &state.jobs].into_iter().chain(others.into_iter().flatten());
+        output::refuse_existing(out, arguments.force, inputs)?;
     }
     let predictor = arguments.model.load()?;
     let read = arguments.state.read(predictor.as_deref())?;

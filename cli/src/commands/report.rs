@@ -50,7 +50,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
-    output::refuse_existing(&arguments.out, arguments.force)?;
+    let others = [&arguments.evaluation, &arguments.placement, &arguments.cluster];
+    let inputs = arguments.datasets.iter().chain(others.into_iter().flatten());
+    output::refuse_existing(&arguments.out, arguments.force, inputs)?;
     check_limit(arguments.limit)?;
     let datasets =
         arguments.datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;

@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         ));
     }
     for path in [&arguments.out, &card] {
-        output::refuse_existing(path, arguments.force)?;
+        output::refuse_existing(path, arguments.force, [&arguments.dataset])?;
     }
     let dataset = Dataset::read(&arguments.dataset)?;
     let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
