@@ -29,11 +29,14 @@
 //! ```
 
 pub mod activity;
+pub mod counter_check;
 pub mod cubin;
 pub mod cuda;
 pub mod cupti;
 pub mod gemm;
+pub mod gpm;
 pub mod libraries;
 pub mod probe;
 pub mod product;
 pub mod ring;
+pub mod telemetry;

@@ -21,6 +21,7 @@ mod sets;
 
 pub use error::{CuptiError, MAJOR};
 pub use host::Description;
+pub(crate) use metrics::in_range;
 pub use metrics::{Collector, Metric, MetricSet, Reduce, Series, metric_set, suspicion};
 pub use sampling::{PmSampler, SamplerOptions, SamplerReport};
 pub use sets::METRIC_SETS;
