@@ -35,7 +35,7 @@ command -v "$cc" >/dev/null || { echo "there is no C compiler \`$cc\`" >&2; exit
 # Two test binaries may build the same folder at once.
 exec 9>"$folder/.lock"
 if command -v flock >/dev/null; then flock 9; fi
-stamp=$(cat "$here"/* "$kernels"/* 2>/dev/null | cksum; echo "$@")
+stamp=$(cat "$here"/* "$kernels"/* "$here"/../src/*/*.cu 2>/dev/null | cksum; echo "$@")
 if [ -f "$folder/.stamp" ] && [ "$(cat "$folder/.stamp")" = "$stamp" ]; then exit 0; fi
 rm -f "$folder/.stamp"
 
@@ -58,8 +58,24 @@ if [ -f "$here/mps_control.c" ]; then
     "$cc" -O1 -w "$@" -o "$folder/.control.new" "$here/mps_control.c" -lpthread
     mv "$folder/.control.new" "$folder/nvidia-cuda-mps-control"
 fi
-if [ -f "$here/host_kernels.cpp" ] && command -v "$cxx" >/dev/null; then
-    "$cxx" -std=c++17 -O1 -w -shared -fPIC "-I$here" "-I$kernels" "$@" -o "$folder/.kernels.new" "$here/host_kernels.cpp"
+# The kernels as host code, for functional mode. Each file is its own unit: their helpers share names.
+if [ -d "$kernels" ] && command -v "$cxx" >/dev/null; then
+    units=$folder/.units
+    rm -rf "$units"
+    mkdir "$units"
+    for file in "$kernels"/*.cu "$here"/../src/*/*.cu; do
+        [ -s "$file" ] || continue
+        unit=$units/$(basename "$file" .cu)
+        printf '#include "host_kernels.hpp"\n#include "%s"\n' "$file" >"$unit.cpp"
+        "$cxx" -std=c++17 -w -E -P "-I$here" "-I$kernels" -D__global__=ELASTICO_KERNEL "$unit.cpp" | tr '\n' ' ' |
+            grep -o 'ELASTICO_KERNEL void *[A-Za-z0-9_]* *(' | sed 's/.*void *\([A-Za-z0-9_]*\) *(/HOST_KERNEL(\1)/' >>"$unit.cpp" || true
+        "$cxx" -std=c++17 -O1 -ffp-contract=off -w -fPIC "-I$here" "-I$kernels" -c "$unit.cpp" -o "$unit.o" || touch "$units/failed" &
+    done
+    "$cxx" -std=c++17 -O1 -w -fPIC "-I$here" -c "$here/host_kernels.cpp" -o "$units/fibers.o" || touch "$units/failed"
+    wait
+    [ ! -e "$units/failed" ] || exit 1
+    "$cxx" -shared -o "$folder/.kernels.new" "$units"/*.o -lpthread
     mv "$folder/.kernels.new" "$folder/libhost_kernels.so"
+    rm -rf "$units"
 fi
 printf '%s\n' "$stamp" >"$folder/.stamp"
