@@ -293,6 +293,10 @@ fn part_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     for entry in entries {
         let path = entry.map_err(Error::io("read", folder))?.path();
         if path.extension().is_some_and(|extension| extension == "parquet") {
+            // Reading a pipe or a device would wait for ever.
+            if !path.is_file() {
+                return Err(Error::NotADataset { path, reason: "it is no plain file" });
+            }
             files.push(path);
         }
     }

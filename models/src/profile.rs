@@ -96,6 +96,9 @@ impl WorkloadProfile {
             if *value < 0.0 {
                 return refuse(name, format!("is {value}, it must not be negative"));
             }
+            if *value > 1.0 && is_ratio(name) {
+                return refuse(name, format!("is {value}, a ratio is at most 1"));
+            }
         }
         if self.fields.get("step_seconds").is_some_and(|seconds| *seconds <= 0.0) {
             return refuse("step_seconds", "must be above 0".into());
@@ -116,6 +119,11 @@ impl WorkloadProfile {
         }
         Ok(())
     }
+}
+
+/// Whether a known field is a ratio; names of others are free, and so are their values.
+fn is_ratio(name: &str) -> bool {
+    crate::FIELDS.iter().any(|field| field.name == name && field.unit == "ratio")
 }
 
 /// The schema id of the file.
@@ -302,6 +310,7 @@ pub(crate) mod tests {
         assert!(broken(|p| p.fields.extend([("step_seconds".to_owned(), 0.0)])).contains("above 0"));
         assert!(broken(|p| p.fields.extend([("l2_hit_ratio".to_owned(), -0.1)])).contains("negative"));
         assert!(broken(|p| p.fields.extend([("l2_hit_ratio".to_owned(), 1e300)])).contains("finite"));
+        assert!(broken(|p| p.fields.extend([("l2_hit_ratio".to_owned(), 95.0)])).contains("at most 1"));
         assert!(broken(|p| p.shares[0].share_ratio = 1.5).contains("share_ratio is 1.5"));
         assert!(broken(|p| p.shares[0].step_seconds = f64::INFINITY).contains("step_seconds"));
         assert!(Profiles::new([profile("a.x", "h100"), profile("a.x", "h100")]).is_err());

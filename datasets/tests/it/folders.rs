@@ -108,6 +108,19 @@ fn parts_are_read_in_the_order_of_their_names() {
     assert!(matches!(error, Error::ContentChanged { .. }), "{error:?}");
 }
 
+/// A pipe with the name of a part would hold a reader up for ever.
+#[test]
+fn a_pipe_among_the_parts_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("data");
+    dataset("s", DeviceKind::Cpu, 4).write(&folder).unwrap();
+    let pipe = folder.join("pairs/pipe.parquet");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let error = Dataset::read(&folder).unwrap_err();
+    assert!(matches!(&error, Error::NotADataset { path, .. } if *path == pipe), "{error:?}");
+}
+
 #[test]
 fn manifests_are_refused_by_version_and_place() {
     let root = tempfile::tempdir().unwrap();
