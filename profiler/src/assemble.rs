@@ -208,17 +208,20 @@ impl Rows<'_> {
         if let Some(facts) = self.facts(&observation.subject) {
             row.family = facts.family.to_string();
             row.kind = facts.kind.to_string();
-            row.batch_total = facts.batch as f64;
-            row.step_tensor_flops_total = facts.tensor_flops;
-            row.step_fp32_flops_total = facts.fp32_flops;
-            row.step_fp64_flops_total = facts.fp64_flops;
-            row.step_l2_bytes = facts.l2_bytes;
-            row.step_dram_bytes = facts.dram_bytes;
-            row.step_copy_bytes = facts.copy_bytes;
-            row.step_launches_total = facts.launches as f64;
-            row.step_host_seconds = facts.host_seconds;
-            row.working_set_bytes = facts.working_set;
-            row.footprint_bytes = facts.footprint;
+            // Of a user's program nothing is known but its names.
+            if !facts.is_opaque {
+                row.batch_total = facts.batch as f64;
+                row.step_tensor_flops_total = facts.tensor_flops;
+                row.step_fp32_flops_total = facts.fp32_flops;
+                row.step_fp64_flops_total = facts.fp64_flops;
+                row.step_l2_bytes = facts.l2_bytes;
+                row.step_dram_bytes = facts.dram_bytes;
+                row.step_copy_bytes = facts.copy_bytes;
+                row.step_launches_total = facts.launches as f64;
+                row.step_host_seconds = facts.host_seconds;
+                row.working_set_bytes = facts.working_set;
+                row.footprint_bytes = facts.footprint;
+            }
         }
         if let Some(measured) = &observation.measured {
             let Interval { point, lower, upper } = measured.subject.isolated;

@@ -40,6 +40,7 @@ mod device;
 pub mod devices;
 mod error;
 pub mod estimator;
+pub mod exec;
 pub mod journal;
 mod observation;
 mod plan;

@@ -1,6 +1,7 @@
 //! From a campaign to cells and trials: what will be measured, in which order, what is left out and why.
 
 mod builder;
+mod commands;
 
 use crate::campaign::Campaign;
 use crate::device::DeviceIdentity;
@@ -90,6 +91,9 @@ pub struct WorkloadFacts {
     pub working_set: f64,
     /// Device memory held.
     pub footprint: f64,
+    /// Whether it is a program of the user's: then all numbers here are unknown, not 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_opaque: bool,
 }
 
 impl WorkloadFacts {
@@ -111,6 +115,7 @@ impl WorkloadFacts {
             host_seconds: demand.host.get(),
             working_set: demand.working_set.get(),
             footprint: program.footprint().get(),
+            is_opaque: benchmark.is_opaque(),
         }
     }
 }
@@ -322,16 +327,7 @@ impl Plan {
             }
         }
         let Builder { workloads, cells, skipped, .. } = builder;
-        let mut cells: Vec<Cell> = cells.into_values().collect();
-        cells.sort_by(|a, b| {
-            (a.role, &a.subject, &a.co_runner, &a.sharing).cmp(&(
-                b.role,
-                &b.subject,
-                &b.co_runner,
-                &b.sharing,
-            ))
-        });
-        Ok(Self { header, workloads: workloads.into_values().collect(), cells, skipped })
+        Ok(Self { header, workloads: workloads.into_values().collect(), cells: in_order(cells), skipped })
     }
 
     /// The cell that is measured again and again; absent where it does not fit the device.
@@ -398,6 +394,15 @@ impl Plan {
         }
         Ok(Self { header, workloads, cells, skipped })
     }
+}
+
+/// Cells in the order of the plan.
+fn in_order(cells: BTreeMap<String, Cell>) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = cells.into_values().collect();
+    cells.sort_by(|a, b| {
+        (a.role, &a.subject, &a.co_runner, &a.sharing).cmp(&(b.role, &b.subject, &b.co_runner, &b.sharing))
+    });
+    cells
 }
 
 #[cfg(test)]

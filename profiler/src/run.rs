@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::assemble::assemble;
-use crate::campaign::Campaign;
+use crate::campaign::{Budget, Campaign};
 use crate::device::{Device, DeviceIdentity};
 use crate::journal::{self, Header, Journal, Lock};
 use crate::observation::Observation;
@@ -136,21 +136,44 @@ pub fn run(
         })?;
         benchmarks.insert(facts.id.clone(), benchmark);
     }
+    let work = Work { plan, benchmarks, budget: campaign.budget, file: CAMPAIGN, text: campaign.to_toml() };
+    run_planned(&work, device, folder, options, progress)
+}
+
+/// A plan with all that it takes to carry it out.
+pub(crate) struct Work<'a> {
+    pub(crate) plan: Plan,
+    /// Every workload of the plan.
+    pub(crate) benchmarks: BTreeMap<WorkloadId, &'a Benchmark>,
+    pub(crate) budget: Budget,
+    /// What the plan was made of, as it is kept in the folder: name and text of the file.
+    pub(crate) file: &'static str,
+    pub(crate) text: String,
+}
+
+/// As [`run`], for a plan that was made otherwise.
+pub(crate) fn run_planned(
+    work: &Work<'_>,
+    device: &mut dyn Device,
+    folder: &Path,
+    options: &RunOptions<'_>,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<RunReport, Error> {
+    let plan = &work.plan;
     std::fs::create_dir_all(folder).map_err(|source| Error::write(folder, source))?;
     let _lock = Lock::take(folder)?;
     if !options.resume
-        && [journal::FILE, CAMPAIGN, PLAN, DATASET].iter().any(|name| folder.join(name).exists())
+        && [journal::FILE, work.file, CAMPAIGN, PLAN, DATASET].iter().any(|name| folder.join(name).exists())
     {
         return Err(Error::Exists(folder.to_owned()));
     }
     remove_leftovers(folder)?;
-    let (mut journal, earlier) =
-        Journal::open(folder, &Header::new(&plan, device.identity()), options.force)?;
-    elastico_datasets::write_atomic(&folder.join(CAMPAIGN), campaign.to_toml().as_bytes())?;
+    let (mut journal, earlier) = Journal::open(folder, &Header::new(plan, device.identity()), options.force)?;
+    elastico_datasets::write_atomic(&folder.join(work.file), work.text.as_bytes())?;
     elastico_datasets::write_atomic(&folder.join(PLAN), plan.to_jsonl().as_bytes())?;
 
-    let mut coordinator = Coordinator::new(&plan, campaign, &earlier);
-    let stopped = coordinator.rounds(&benchmarks, device, &mut journal, options, progress)?;
+    let mut coordinator = Coordinator::new(plan, work.budget, &earlier);
+    let stopped = coordinator.rounds(&work.benchmarks, device, &mut journal, options, progress)?;
     let measured = coordinator.measured;
     journal.sync()?;
     drop(journal);
@@ -220,7 +243,7 @@ pub fn run_all(
 /// The state of a run in memory.
 struct Coordinator<'a> {
     plan: &'a Plan,
-    campaign: &'a Campaign,
+    budget: Budget,
     results: Results,
     /// Cost of a trial of each cell.
     costs: BTreeMap<&'a str, f64>,
@@ -232,7 +255,7 @@ struct Coordinator<'a> {
 }
 
 impl<'a> Coordinator<'a> {
-    fn new(plan: &'a Plan, campaign: &'a Campaign, earlier: &[Observation]) -> Self {
+    fn new(plan: &'a Plan, budget: Budget, earlier: &[Observation]) -> Self {
         let costs = plan.cells.iter().map(|cell| (cell.id.as_str(), cell.seconds)).collect();
         let mut results = Results::default();
         for observation in earlier {
@@ -240,7 +263,7 @@ impl<'a> Coordinator<'a> {
         }
         Self {
             plan,
-            campaign,
+            budget,
             results,
             costs,
             done: 0,
@@ -312,7 +335,7 @@ impl<'a> Coordinator<'a> {
     }
 
     fn is_spent(&self) -> bool {
-        let budget = &self.campaign.budget;
+        let budget = &self.budget;
         budget.max_trials.is_some_and(|most| self.done >= u64::from(most))
             || budget.max_seconds.is_some_and(|most| self.seconds >= most)
     }

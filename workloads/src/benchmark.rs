@@ -2,10 +2,13 @@
 
 use crate::axes::{Axes, Value};
 use crate::cpu;
-use crate::program::StepProgram;
+use crate::program::{Memory, StepProgram};
 use crate::structure::Structure;
 use elastico_core::{Dtype, FamilyId, WorkloadId, WorkloadKind};
 use std::collections::BTreeMap;
+
+/// The structure of a program of the user's.
+const OPAQUE: &str = "opaque";
 
 /// A workload that a device can run: its names and its step.
 #[derive(Debug, Clone)]
@@ -57,6 +60,32 @@ impl Benchmark {
             axes,
             cpu_axes,
         }
+    }
+
+    /// A program of the user's, of which no more than name and kind are known: its step has no ops and its demand is
+    /// unknown. It is a family of its own.
+    pub fn opaque(id: WorkloadId, kind: WorkloadKind) -> Self {
+        let family = FamilyId::new(id.as_str()).expect("ids of workloads and families follow one rule");
+        let program =
+            StepProgram { ops: Vec::new(), sections: Vec::new(), memory: Memory::default(), duty: 1.0 };
+        Self {
+            id,
+            family,
+            kind,
+            summary: "a program of the user's".to_owned(),
+            batch: 1,
+            dtype: Dtype::Fp32,
+            structure: OPAQUE,
+            axes: Axes::new(Vec::new()),
+            cpu_axes: Axes::new(Vec::new()),
+            cpu_program: program.clone(),
+            program,
+        }
+    }
+
+    /// Whether it is a program of the user's, see [`Benchmark::opaque`].
+    pub fn is_opaque(&self) -> bool {
+        self.structure == OPAQUE
     }
 
     /// One step at the configured size.

@@ -1,7 +1,7 @@
 //! The places where trials run; each implements [`Device`].
 
 pub mod cpu;
-mod processes;
+pub(crate) mod processes;
 pub mod recorded;
 pub mod simulated;
 

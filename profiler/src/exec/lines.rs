@@ -15,7 +15,12 @@ const TAIL: u64 = 2000;
 pub(super) type Ticks = Arc<Mutex<Vec<u64>>>;
 
 /// Copies a pipe to a file and notes when a line matched. Ends with the pipe.
-pub(super) fn follow(pipe: impl Read + Send + 'static, mut log: File, pattern: Regex, ticks: Ticks) -> JoinHandle<()> {
+pub(super) fn follow(
+    pipe: impl Read + Send + 'static,
+    mut log: File,
+    pattern: Regex,
+    ticks: Ticks,
+) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(pipe);
         let mut line = Vec::new();

@@ -314,7 +314,7 @@ impl Progress {
             if done < whole * (1.0 - 1e-9) {
                 continue;
             }
-            done = if matches!(self, Self::Periodic(_)) { 0.0 } else { done % whole };
+            done = if matches!(self, Self::Periodic(_)) { 0.0 } else { (done - whole).max(0.0) % whole };
             if let Some(last) = before {
                 let paused = (event.end.saturating_sub(last)) as f64 * 1e-9 > 3.0 * self.usual();
                 let start = if paused { begun.unwrap_or(last).max(last) } else { last };
@@ -477,7 +477,8 @@ mod tests {
             .collect();
         let slowed = progress.steps(&slow, 0);
         assert_eq!(slowed.len(), steps.len());
-        let mean = |steps: &[StepRecord]| (steps[steps.len() - 1].end - steps[0].end) / (steps.len() - 1) as f64;
+        let mean =
+            |steps: &[StepRecord]| (steps[steps.len() - 1].end - steps[0].end) / (steps.len() - 1) as f64;
         assert!((mean(&slowed) / mean(&steps) - 2.0).abs() < 1e-6);
         assert_eq!(Weights::new(&[], 1.0), None);
     }

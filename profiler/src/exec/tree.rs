@@ -28,10 +28,10 @@ done
 
 /// Kills the processes of a marker when this process is gone. Dropping it sends it home without that.
 #[derive(Debug)]
-pub(super) struct Guard(Child);
+pub(crate) struct Guard(Child);
 
 impl Guard {
-    pub(super) fn start(marker: &str) -> std::io::Result<Self> {
+    pub(crate) fn start(marker: &str) -> std::io::Result<Self> {
         let child = Command::new("/bin/sh")
             .args(["-c", GUARD, "elastico-guard", &format!("{MARKER_VARIABLE}={marker}")])
             .stdin(Stdio::piped())
@@ -100,7 +100,9 @@ impl Tree {
     fn is_marked(&self, process: i32) -> bool {
         std::fs::read(format!("/proc/{process}/environ")).is_ok_and(|environment| {
             environment.starts_with(&self.marker)
-                || environment.windows(self.marker.len() + 1).any(|part| part[0] == 0 && part[1..] == self.marker)
+                || environment
+                    .windows(self.marker.len() + 1)
+                    .any(|part| part[0] == 0 && part[1..] == self.marker)
         })
     }
 
@@ -173,7 +175,10 @@ fn table() -> BTreeMap<i32, Entry> {
             // The command name is in parentheses and may hold blanks.
             let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
             let state = *fields.next()?.as_bytes().first()?;
-            Some((process, Entry { parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()?, state }))
+            Some((
+                process,
+                Entry { parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()?, state },
+            ))
         })
         .collect()
 }
@@ -209,7 +214,10 @@ mod tests {
         wait_for(|| tree.members().len() == 4);
         let states = || {
             let table = table();
-            tree.members().iter().filter_map(|process| Some(table.get(process)?.state)).collect::<BTreeSet<_>>()
+            tree.members()
+                .iter()
+                .filter_map(|process| Some(table.get(process)?.state))
+                .collect::<BTreeSet<_>>()
         };
         tree.stop();
         assert_eq!(states(), BTreeSet::from([b'T']));

@@ -9,7 +9,7 @@ mod worker;
 
 pub(crate) use helper::{Environment, Helper};
 pub(crate) use phase::{Heart, RawPhase, measure, records, span};
-pub(crate) use worker::WorkerProcess;
+pub(crate) use worker::{WorkerProcess, side_name};
 
 use std::path::PathBuf;
 use std::time::Duration;
