@@ -54,6 +54,8 @@ library libcupti.so.13 cupti.c -DVERSION=130001 -DRESULT=0 "$@"
 library libnvperf_host.so nvperf_host.c "$@"
 library libcublasLt.so.13 cublas_lt.c "$@"
 library libnvrtc.so.13 nvrtc.c "$@"
+"$cc" -O1 -w "$@" -o "$folder/.program.new" "$here/user_program.c" -ldl
+mv "$folder/.program.new" "$folder/user_program"
 if [ -f "$here/mps_control.c" ]; then
     "$cc" -O1 -w "$@" -o "$folder/.control.new" "$here/mps_control.c" -lpthread
     mv "$folder/.control.new" "$folder/nvidia-cuda-mps-control"
