@@ -11,6 +11,15 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+// Kernels for each number format: KERNELS is a macro of the format's name. On a device each format is a compilation of its
+// own (ONLY is its name), so that a worker compiles what it runs.
+#ifdef ONLY
+#define EACH_OF(KERNELS, T) KERNELS(T)
+#define EACH_FORMAT(KERNELS) EACH_OF(KERNELS, ONLY)
+#else
+#define EACH_FORMAT(KERNELS) KERNELS(fp32) KERNELS(fp16) KERNELS(bf16) KERNELS(fp8) KERNELS(int8)
+#endif
+
 #define ALL_LANES 0xffffffffu
 // Whether the target has the mma, ldmatrix and cp.async forms of Ampere; the host has them all.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -297,6 +306,7 @@ __device__ inline void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #endif
 }
+#endif
 
 // Four 8 x 8 tiles of 16-bit elements: lane i gives the address of row i % 8 of tile i / 8, which is 16-byte aligned.
 // Register t of lane i is elements 2 (i % 4) and 2 (i % 4) + 1 of row i / 4 of tile t.
@@ -333,7 +343,6 @@ __device__ inline void load_tiles_transposed(u32 (&tile)[4], const void* row) {
     }
 #endif
 }
-#endif
 
 // ---- matrix multiply-accumulate -------------------------------------------------------------------------------
 //

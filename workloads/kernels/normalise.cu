@@ -193,8 +193,4 @@ __device__ inline void softmax_backward(const T* p, const T* y, T* out, u64 rows
         __shared__ float scratch[8];                                                                           \
         softmax_backward(p, y, out, rows, columns, scratch);                                                   \
     }
-NORMALISE(fp32)
-NORMALISE(fp16)
-NORMALISE(bf16)
-NORMALISE(fp8)
-NORMALISE(int8)
+EACH_FORMAT(NORMALISE)

@@ -73,18 +73,25 @@ __device__ inline void pointwise(Inputs<T> inputs, T* out, u32 outputs, u32 is_b
         inputs.elements = elements;                                                                            \
         pointwise(inputs, out, outputs, is_bounded, rounds);                                                         \
     }
-POINTWISE(fp32)
-POINTWISE(fp16)
-POINTWISE(bf16)
-POINTWISE(fp8)
-POINTWISE(int8)
+EACH_FORMAT(POINTWISE)
 
+#if !defined(ONLY) || defined(ONLY_INT8)
 // Sums of INT8 products to INT8: `scale` takes a sum to the result in steps.
 extern "C" __global__ void __launch_bounds__(256) requantise_int8(const int* sums, int8* out, u64 elements, float scale) {
     const u64 begin = (u64)blockIdx.x * 1024 + threadIdx.x;
     for (u64 i = begin; i < begin + 1024 && i < elements; i += 256)
         out[i] = from_float<int8>((float)sums[i] * scale * INT8_STEP);
 }
+#endif
+
+// Only formats that are trained have optimisers.
+#if !defined(ONLY)
+#define TRAINED_FORMAT(KERNELS) KERNELS(fp32) KERNELS(fp16) KERNELS(bf16)
+#elif defined(ONLY_FP8) || defined(ONLY_INT8)
+#define TRAINED_FORMAT(KERNELS)
+#else
+#define TRAINED_FORMAT(KERNELS) EACH_FORMAT(KERNELS)
+#endif
 
 // Gradients are clipped, as in most training; this also keeps a stray infinity out of the state.
 __device__ inline float clipped(float gradient) { return fminf(fmaxf(gradient, -1.0e4f), 1.0e4f); }
@@ -111,9 +118,7 @@ __device__ inline void adam(T* weight, float* master, float* mean, float* square
         adam_##T(T* weight, float* master, float* mean, float* square, const T* gradient, u64 elements, float rate) { \
         adam(weight, master, mean, square, gradient, elements, rate);                                          \
     }
-ADAM(fp32)
-ADAM(fp16)
-ADAM(bf16)
+TRAINED_FORMAT(ADAM)
 
 // SGD with momentum; the update is limited to `rate`, so that a gradient that stays the same cannot carry weights away
 // within a campaign.
@@ -134,6 +139,4 @@ __device__ inline void momentum(T* weight, float* master, float* velocity, const
         momentum_##T(T* weight, float* master, float* velocity, const T* gradient, u64 elements, float rate) { \
         momentum(weight, master, velocity, gradient, elements, rate);                                          \
     }
-MOMENTUM(fp32)
-MOMENTUM(fp16)
-MOMENTUM(bf16)
+TRAINED_FORMAT(MOMENTUM)

@@ -121,8 +121,4 @@ __device__ inline void scatter(T* table, const u64* indices, const T* updates, u
         scatter_##T(T* table, const u64* indices, const T* updates, u64 count, u64 available, u32 columns, float rate, u32* state) { \
         scatter(table, indices, updates, count, available, columns, rate, state);                              \
     }
-SPARSE(fp32)
-SPARSE(fp16)
-SPARSE(bf16)
-SPARSE(fp8)
-SPARSE(int8)
+EACH_FORMAT(SPARSE)

@@ -4,15 +4,15 @@ use super::error::LaunchError;
 use super::format::Format;
 use super::plan::{Argument, KernelCall, Operand, Touch};
 
-/// The function of that name for a format, or why there is none.
+/// The kernel of that name for a format, as file and function, or why there is none.
 macro_rules! typed {
-    ($name:literal, $format:expr, $op:expr) => {
+    ($file:literal, $name:literal, $format:expr, $op:expr) => {
         match $format {
-            $crate::launch::format::Format::F32 => Ok(concat!($name, "_fp32")),
-            $crate::launch::format::Format::F16 => Ok(concat!($name, "_fp16")),
-            $crate::launch::format::Format::Bf16 => Ok(concat!($name, "_bf16")),
-            $crate::launch::format::Format::E4m3 => Ok(concat!($name, "_fp8")),
-            $crate::launch::format::Format::I8 => Ok(concat!($name, "_int8")),
+            $crate::launch::format::Format::F32 => Ok((concat!($file, "_fp32"), concat!($name, "_fp32"))),
+            $crate::launch::format::Format::F16 => Ok((concat!($file, "_fp16"), concat!($name, "_fp16"))),
+            $crate::launch::format::Format::Bf16 => Ok((concat!($file, "_bf16"), concat!($name, "_bf16"))),
+            $crate::launch::format::Format::E4m3 => Ok((concat!($file, "_fp8"), concat!($name, "_fp8"))),
+            $crate::launch::format::Format::I8 => Ok((concat!($file, "_int8"), concat!($name, "_int8"))),
             _ => {
                 Err($crate::launch::error::LaunchError::Format { op: $op, dtype: elastico_core::Dtype::Fp64 })
             }
@@ -65,7 +65,7 @@ pub(super) const THREADS: u32 = 256;
 pub(super) struct Call(KernelCall);
 
 impl Call {
-    pub(super) const fn new(file: &'static str, function: &'static str) -> Self {
+    pub(super) const fn new((file, function): (&'static str, &'static str)) -> Self {
         Self(KernelCall {
             file,
             function,

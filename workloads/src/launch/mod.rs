@@ -61,21 +61,61 @@ pub struct KernelFile {
     pub source: &'static str,
 }
 
-macro_rules! kernel_files {
-    ($($name:literal),+) => {
-        &[$(KernelFile {
-            name: $name,
+macro_rules! kernel_file {
+    ($file:literal) => {
+        KernelFile {
+            name: $file,
             source: concat!(
                 include_str!("../../kernels/common.cuh"),
-                include_str!(concat!("../../kernels/", $name, ".cu")),
+                include_str!(concat!("../../kernels/", $file, ".cu")),
             ),
-        }),+]
+        }
+    };
+    // One number format of a file that has kernels for several.
+    ($file:literal, $dtype:ident, $mark:ident) => {
+        KernelFile {
+            name: concat!($file, "_", stringify!($dtype)),
+            source: concat!(
+                concat!("#define ONLY ", stringify!($dtype), "\n#define ", stringify!($mark), "\n"),
+                include_str!("../../kernels/common.cuh"),
+                include_str!(concat!("../../kernels/", $file, ".cu")),
+            ),
+        }
     };
 }
 
-/// All CUDA sources of the workloads, `extern "C"` kernels only.
-pub const KERNEL_FILES: &[KernelFile] =
-    kernel_files!("fill", "pointwise", "normalise", "attention", "sparse", "convolution", "stress");
+/// All CUDA sources of the workloads, `extern "C"` kernels only. Files with kernels for several number formats appear once
+/// for each, so that a worker compiles what it runs and no more.
+pub const KERNEL_FILES: &[KernelFile] = &[
+    kernel_file!("fill"),
+    kernel_file!("stress"),
+    kernel_file!("pointwise", fp32, ONLY_FP32),
+    kernel_file!("pointwise", fp16, ONLY_FP16),
+    kernel_file!("pointwise", bf16, ONLY_BF16),
+    kernel_file!("pointwise", fp8, ONLY_FP8),
+    kernel_file!("pointwise", int8, ONLY_INT8),
+    kernel_file!("normalise", fp32, ONLY_FP32),
+    kernel_file!("normalise", fp16, ONLY_FP16),
+    kernel_file!("normalise", bf16, ONLY_BF16),
+    kernel_file!("normalise", fp8, ONLY_FP8),
+    kernel_file!("normalise", int8, ONLY_INT8),
+    kernel_file!("sparse", fp32, ONLY_FP32),
+    kernel_file!("sparse", fp16, ONLY_FP16),
+    kernel_file!("sparse", bf16, ONLY_BF16),
+    kernel_file!("sparse", fp8, ONLY_FP8),
+    kernel_file!("sparse", int8, ONLY_INT8),
+    kernel_file!("attention", fp32, ONLY_FP32),
+    kernel_file!("attention", fp16, ONLY_FP16),
+    kernel_file!("attention", bf16, ONLY_BF16),
+    kernel_file!("attention", fp8, ONLY_FP8),
+    kernel_file!("attention", int8, ONLY_INT8),
+    kernel_file!("convolution", fp32, ONLY_FP32),
+    kernel_file!("convolution", tf32, ONLY_TF32),
+    kernel_file!("convolution", fp16, ONLY_FP16),
+    kernel_file!("convolution", bf16, ONLY_BF16),
+    kernel_file!("convolution", fp8, ONLY_FP8),
+    kernel_file!("convolution", int8, ONLY_INT8),
+];
 
 /// One step of a workload on a CUDA device.
 #[derive(Clone, Debug, PartialEq)]

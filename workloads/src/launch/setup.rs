@@ -43,17 +43,17 @@ pub(super) fn fills(plan: &LaunchPlan) -> Result<Vec<Action>, LaunchError> {
                     _ => "fill_normal_fp32",
                 };
                 let out = view(Format::of(dtype));
-                let call = Call::new("fill", function).write(out).u64(out.elements).u64(key);
+                let call = Call::new(("fill", function)).write(out).u64(out.elements).u64(key);
                 (out, call.f32(f64::from(normal_factor(deviation))))
             }
             Fill::Positive { largest, .. } => {
                 let out = view(Format::F32);
-                let call = Call::new("fill", "fill_positive_fp32").write(out).u64(out.elements).u64(key);
+                let call = Call::new(("fill", "fill_positive_fp32")).write(out).u64(out.elements).u64(key);
                 (out, call.f32(largest))
             }
             _ => {
                 let out = view(Format::I32);
-                (out, Call::new("fill", "fill_zero").write(out).u64(out.elements))
+                (out, Call::new(("fill", "fill_zero")).write(out).u64(out.elements))
             }
         };
         let blocks = out.elements.div_ceil(u64::from(THREADS)).min(BLOCKS);
@@ -66,7 +66,7 @@ pub(super) fn fills(plan: &LaunchPlan) -> Result<Vec<Action>, LaunchError> {
 /// buffer.
 pub fn mark_call(buffer: usize, slot: u32) -> KernelCall {
     let slots = View { buffer, offset: 0, elements: u64::from(slot) + 1, format: Format::F64 };
-    let call = Call::new("fill", "mark").write(slots).u32(u64::from(slot)).block(32);
+    let call = Call::new(("fill", "mark")).write(slots).u32(u64::from(slot)).block(32);
     call.grid("mark", [1, 1, 1]).expect("one block is a grid")
 }
 
@@ -74,7 +74,7 @@ pub fn mark_call(buffer: usize, slot: u32) -> KernelCall {
 /// start of buffer `sum`.
 pub fn checksum_call(from: usize, words: u64, sum: usize) -> KernelCall {
     let view = |buffer, elements, format| View { buffer, offset: 0, elements, format };
-    let call = Call::new("fill", "checksum").read(view(from, words, Format::I32)).u64(words);
+    let call = Call::new(("fill", "checksum")).read(view(from, words, Format::I32)).u64(words);
     let call = call.write(view(sum, 1, Format::F64));
     let blocks = words.div_ceil(u64::from(THREADS)).min(BLOCKS);
     call.grid("checksum", [blocks, 1, 1]).expect("at most 2048 blocks are a grid")

@@ -15,6 +15,8 @@ const QUERY_TILE: u64 = 64;
 const FEWEST_QUERIES: u64 = 16;
 /// Query rows that share the keys they read in the other kernels.
 const CHUNK: u64 = 4;
+/// Query rows, or keys, of a block of the backward kernels.
+const PAIR: u64 = 2;
 /// A part of a split context has at least this many keys.
 const SPLIT_KEYS: u64 = 256;
 
@@ -99,20 +101,17 @@ impl Lowering<'_> {
         }
         let operands = self.attention_operands(shape, format);
         let out = self.output(format, shape.queries());
-        let is_tensor = self.target.compute_capability >= (8, 0)
+        let is_tensor = self.target.compute_capability
+            >= if format == Format::E4m3 { (8, 9) } else { (8, 0) }
             && format != Format::F32
             && matches!(head_dim, 64 | 128)
             && shape.query >= FEWEST_QUERIES;
         if is_tensor {
             let function = match head_dim {
-                64 => typed!("attention_64", format, "attention"),
-                _ => typed!("attention_128", format, "attention"),
+                64 => typed!("attention", "attention_64", format, "attention"),
+                _ => typed!("attention", "attention_128", format, "attention"),
             }?;
-            let call = Call::new("attention", function)
-                .read(operands.q)
-                .read(operands.k)
-                .read(operands.v)
-                .write(out);
+            let call = Call::new(function).read(operands.q).read(operands.k).read(operands.v).write(out);
             let call = shape.arguments(call, &operands).block(128).flops(flops);
             let grid = [shape.query.div_ceil(QUERY_TILE), shape.heads, shape.batch];
             self.kernel(call.grid("attention", grid)?);
@@ -140,7 +139,7 @@ impl Lowering<'_> {
         } else {
             View { format: Format::F32, elements: 0, ..out }
         };
-        let call = Call::new("attention", typed!("attention_split", out.format, "attention")?)
+        let call = Call::new(typed!("attention", "attention_split", out.format, "attention")?)
             .read(operands.q)
             .read(operands.k)
             .read(operands.v)
@@ -149,7 +148,7 @@ impl Lowering<'_> {
         let call = shape.arguments(call, operands).u32(splits).block(128).flops(flops);
         self.kernel(call.grid("attention", [chunks * splits, shape.kv_heads, shape.batch])?);
         if splits > 1 {
-            let combine = Call::new("attention", typed!("attention_combine", out.format, "attention")?)
+            let combine = Call::new(typed!("attention", "attention_combine", out.format, "attention")?)
                 .read(partial)
                 .write(out)
                 .u32(shape.heads)
@@ -204,8 +203,8 @@ impl Lowering<'_> {
         // Of each query row: the logarithm of the sum of its weights, and the product of result and gradient.
         let rows = shape.batch * shape.heads * shape.query;
         let stats = self.transient("attention rows", Format::F32, 2 * rows);
-        let chunks = (shape.query * (shape.heads / shape.kv_heads)).div_ceil(CHUNK);
-        let call = Call::new("attention", typed!("attention_backward_query", format, "attention")?)
+        let pairs = (shape.query * (shape.heads / shape.kv_heads)).div_ceil(PAIR);
+        let call = Call::new(typed!("attention", "attention_backward_query", format, "attention")?)
             .read(operands.q)
             .read(operands.k)
             .read(operands.v)
@@ -214,8 +213,8 @@ impl Lowering<'_> {
             .write(dq)
             .write(stats);
         let call = shape.arguments(call, &operands).block(128).flops(flops * 0.4);
-        self.kernel(call.grid("attention", [chunks, shape.kv_heads, shape.batch])?);
-        let call = Call::new("attention", typed!("attention_backward_key", format, "attention")?)
+        self.kernel(call.grid("attention", [pairs, shape.kv_heads, shape.batch])?);
+        let call = Call::new(typed!("attention", "attention_backward_key", format, "attention")?)
             .read(operands.q)
             .read(operands.k)
             .read(operands.v)
@@ -224,7 +223,7 @@ impl Lowering<'_> {
             .write(dk)
             .write(dv);
         let call = shape.arguments(call, &operands).block(128).flops(flops * 0.6);
-        self.kernel(call.grid("attention", [shape.context.div_ceil(CHUNK), shape.kv_heads, shape.batch])?);
+        self.kernel(call.grid("attention", [shape.context.div_ceil(PAIR), shape.kv_heads, shape.batch])?);
         Ok(())
     }
 

@@ -20,12 +20,12 @@ const MOST_PARTIAL: u64 = 16 << 20;
 macro_rules! by_dtype {
     ($name:literal, $dtype:expr) => {
         match $dtype {
-            Dtype::Fp32 => Ok(concat!($name, "_fp32")),
-            Dtype::Tf32 => Ok(concat!($name, "_tf32")),
-            Dtype::Fp16 => Ok(concat!($name, "_fp16")),
-            Dtype::Bf16 => Ok(concat!($name, "_bf16")),
-            Dtype::Fp8 => Ok(concat!($name, "_fp8")),
-            Dtype::Int8 => Ok(concat!($name, "_int8")),
+            Dtype::Fp32 => Ok((concat!("convolution", "_fp32"), concat!($name, "_fp32"))),
+            Dtype::Tf32 => Ok((concat!("convolution", "_tf32"), concat!($name, "_tf32"))),
+            Dtype::Fp16 => Ok((concat!("convolution", "_fp16"), concat!($name, "_fp16"))),
+            Dtype::Bf16 => Ok((concat!("convolution", "_bf16"), concat!($name, "_bf16"))),
+            Dtype::Fp8 => Ok((concat!("convolution", "_fp8"), concat!($name, "_fp8"))),
+            Dtype::Int8 => Ok((concat!("convolution", "_int8"), concat!($name, "_int8"))),
             Dtype::Fp64 => Err(LaunchError::Format { op: "convolution", dtype: $dtype }),
         }
     };
@@ -46,7 +46,7 @@ impl Lowering<'_> {
         let (input, output, filter) =
             (pixels_in * channels_in, pixels_out * channels_out, patch * channels_out);
         for (what, found) in [("an image", pixels_in), ("a patch", patch), ("the channels", channels_out)] {
-            let limit = (1 << 31) - 1;
+            let limit = 1 << 30;
             if found > limit {
                 return Err(LaunchError::Size { op: "convolution", what, found, limit });
             }
@@ -62,7 +62,7 @@ impl Lowering<'_> {
                 let x = self.operand(format, input);
                 let weight = self.weight(format, filter, patch);
                 let y = self.output(format, output);
-                let call = Call::new("convolution", by_dtype!("convolution_forward", dtype)?);
+                let call = Call::new(by_dtype!("convolution_forward", dtype)?);
                 let call = sizes(call.read(x).read(weight).write(y)).f32(scale).block(128).flops(flops);
                 let grid = [pixels_out.div_ceil(TILE), channels_out.div_ceil(TILE), 1];
                 self.kernel(call.grid("convolution", grid)?);
@@ -77,7 +77,7 @@ impl Lowering<'_> {
                     None => (self.operand(format, output), self.weight(format, filter, patch)),
                 };
                 let dx = self.output(format, input);
-                let call = Call::new("convolution", by_dtype!("convolution_data", dtype)?);
+                let call = Call::new(by_dtype!("convolution_data", dtype)?);
                 let call =
                     sizes(call.read(gradient).read(weight).write(dx)).f32(scale).block(128).flops(flops);
                 let grid = [pixels_in.div_ceil(TILE), channels_in.div_ceil(TILE), 1];
@@ -104,12 +104,12 @@ impl Lowering<'_> {
                 let most = (MOST_PARTIAL / filter.max(1)).min(pixels_out.div_ceil(SPLIT_PIXELS));
                 let splits = wanted.min(most).max(1);
                 let partial: View = self.transient("partial sums", Format::F32, splits * filter);
-                let call = Call::new("convolution", by_dtype!("convolution_filter", dtype)?);
+                let call = Call::new(by_dtype!("convolution_filter", dtype)?);
                 let call =
                     sizes(call.read(x).read(gradient).write(partial)).u32(splits).block(128).flops(flops);
                 let grid = [channels_out.div_ceil(TILE), patch.div_ceil(TILE), splits];
                 self.kernel(call.grid("convolution", grid)?);
-                let reduce = Call::new("convolution", by_dtype!("convolution_reduce", dtype)?)
+                let reduce = Call::new(by_dtype!("convolution_reduce", dtype)?)
                     .read(partial)
                     .write(out)
                     .u64(filter)

@@ -187,9 +187,9 @@ impl Lowering<'_> {
     pub(super) fn adam(&mut self, parameters: u64, dtype: Dtype) -> Result<(), LaunchError> {
         let format = Format::of(dtype);
         let function = match format {
-            Format::F32 => "adam_fp32",
-            Format::F16 => "adam_fp16",
-            Format::Bf16 => "adam_bf16",
+            Format::F32 => ("pointwise_fp32", "adam_fp32"),
+            Format::F16 => ("pointwise_fp16", "adam_fp16"),
+            Format::Bf16 => ("pointwise_bf16", "adam_bf16"),
             _ => return Err(LaunchError::Format { op: "adam", dtype }),
         };
         let moments = [
@@ -197,7 +197,7 @@ impl Lowering<'_> {
             ("second moments", Fill::Positive { dtype: Dtype::Fp32, largest: 1e-3 }),
         ];
         let (weight, master, moments, gradient) = self.parameters(parameters, format, &moments);
-        let call = Call::new("pointwise", function)
+        let call = Call::new(function)
             .write(weight)
             .write(master)
             .write(moments[0])
@@ -215,14 +215,14 @@ impl Lowering<'_> {
     pub(super) fn momentum(&mut self, parameters: u64) -> Result<(), LaunchError> {
         let format = self.weights.keys().next().copied().unwrap_or(Format::F32);
         let function = match format {
-            Format::F32 => "momentum_fp32",
-            Format::F16 => "momentum_fp16",
-            Format::Bf16 => "momentum_bf16",
+            Format::F32 => ("pointwise_fp32", "momentum_fp32"),
+            Format::F16 => ("pointwise_fp16", "momentum_fp16"),
+            Format::Bf16 => ("pointwise_bf16", "momentum_bf16"),
             _ => return Err(LaunchError::Format { op: "elementwise", dtype: dtype_of(format) }),
         };
         let moments = [("momentum", Fill::Normal { dtype: Dtype::Fp32, deviation: 1e-3 })];
         let (weight, master, moments, gradient) = self.parameters(parameters, format, &moments);
-        let call = Call::new("pointwise", function)
+        let call = Call::new(function)
             .write(weight)
             .write(master)
             .write(moments[0])

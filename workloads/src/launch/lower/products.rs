@@ -103,7 +103,7 @@ impl Lowering<'_> {
             c: sums.operand(),
         }));
         if dtype == Dtype::Int8 {
-            let call = Call::new("pointwise", "requantise_int8")
+            let call = Call::new(("pointwise_int8", "requantise_int8"))
                 .read(sums)
                 .write(c)
                 .u64(elements)

@@ -34,28 +34,29 @@ impl Lowering<'_> {
             let parts = columns.div_ceil(PART_COLUMNS);
             let partial = self.transient("partial sums", Format::F32, rows * parts * 4);
             let (first, then) = match pass {
-                Pass::Forward => {
-                    (typed!("norm_partial", format, "norm")?, typed!("norm_apply", format, "norm")?)
-                }
+                Pass::Forward => (
+                    typed!("normalise", "norm_partial", format, "norm")?,
+                    typed!("normalise", "norm_apply", format, "norm")?,
+                ),
                 Pass::Backward => (
-                    typed!("norm_backward_partial", format, "norm")?,
-                    typed!("norm_backward_apply", format, "norm")?,
+                    typed!("normalise", "norm_backward_partial", format, "norm")?,
+                    typed!("normalise", "norm_backward_apply", format, "norm")?,
                 ),
             };
             let read = |call: Call| match gradient {
                 Some(gradient) => call.read(x).read(gradient),
                 None => call.read(x),
             };
-            let sums = read(Call::new("normalise", first)).write(partial).u64(columns);
+            let sums = read(Call::new(first)).write(partial).u64(columns);
             self.kernel(sums.flops(flops / 2.0).grid("norm", [rows, parts, 1])?);
-            let apply = read(Call::new("normalise", then)).write(out).read(partial).u64(columns);
+            let apply = read(Call::new(then)).write(out).read(partial).u64(columns);
             self.kernel(apply.flops(flops / 2.0).grid("norm", [rows, parts, 1])?);
         } else {
             let function = match (pass, columns <= WARP_COLUMNS) {
-                (Pass::Forward, true) => typed!("norm_warp", format, "norm"),
-                (Pass::Forward, false) => typed!("norm_block", format, "norm"),
-                (Pass::Backward, true) => typed!("norm_backward_warp", format, "norm"),
-                (Pass::Backward, false) => typed!("norm_backward_block", format, "norm"),
+                (Pass::Forward, true) => typed!("normalise", "norm_warp", format, "norm"),
+                (Pass::Forward, false) => typed!("normalise", "norm_block", format, "norm"),
+                (Pass::Backward, true) => typed!("normalise", "norm_backward_warp", format, "norm"),
+                (Pass::Backward, false) => typed!("normalise", "norm_backward_block", format, "norm"),
             }?;
             self.by_row("norm", function, x, gradient, out, (rows, columns), flops)?;
         }
@@ -81,10 +82,10 @@ impl Lowering<'_> {
         };
         let out = self.output(format, elements);
         let function = match (pass, columns <= WARP_COLUMNS) {
-            (Pass::Forward, true) => typed!("softmax_warp", format, "softmax"),
-            (Pass::Forward, false) => typed!("softmax_block", format, "softmax"),
-            (Pass::Backward, true) => typed!("softmax_backward_warp", format, "softmax"),
-            (Pass::Backward, false) => typed!("softmax_backward_block", format, "softmax"),
+            (Pass::Forward, true) => typed!("normalise", "softmax_warp", format, "softmax"),
+            (Pass::Forward, false) => typed!("normalise", "softmax_block", format, "softmax"),
+            (Pass::Backward, true) => typed!("normalise", "softmax_backward_warp", format, "softmax"),
+            (Pass::Backward, false) => typed!("normalise", "softmax_backward_block", format, "softmax"),
         }?;
         self.by_row("softmax", function, x, gradient, out, (rows, columns), flops)?;
         self.record(op, vec![x], out, false, false);
@@ -96,7 +97,7 @@ impl Lowering<'_> {
     fn by_row(
         &mut self,
         op: &'static str,
-        function: &'static str,
+        function: (&'static str, &'static str),
         x: View,
         gradient: Option<View>,
         out: View,
@@ -104,7 +105,7 @@ impl Lowering<'_> {
         flops: f64,
     ) -> Result<(), LaunchError> {
         let rows_per_block = if columns <= WARP_COLUMNS { u64::from(THREADS / 32) } else { 1 };
-        let mut call = Call::new("normalise", function).read(x);
+        let mut call = Call::new(function).read(x);
         if let Some(gradient) = gradient {
             call = call.read(gradient);
         }
@@ -137,7 +138,7 @@ impl Lowering<'_> {
         // The sum takes one multiply-add for each input, the limit four operations.
         let is_bounded = flops_per_element > 1;
         let rounds = (u64::from(flops_per_element) / 2).saturating_sub(inputs + 2);
-        let call = Call::new("pointwise", typed!("pointwise", format, "elementwise")?)
+        let call = Call::new(typed!("pointwise", "pointwise", format, "elementwise")?)
             .read(a)
             .u32(first)
             .read(b.take(second * elements))

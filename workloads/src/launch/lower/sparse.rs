@@ -23,7 +23,7 @@ impl Lowering<'_> {
         let out = self.output(format, outputs * columns);
         let width = if columns % 4 == 0 { 4 } else { 1 };
         let lanes = columns.div_ceil(width).next_power_of_two().clamp(1, 32);
-        let call = Call::new("sparse", typed!("gather", format, "gather")?)
+        let call = Call::new(typed!("sparse", "gather", format, "gather")?)
             .read(table)
             .read(indices)
             .write(out)
@@ -58,7 +58,7 @@ impl Lowering<'_> {
         let gradient = self.operand(format, available * columns);
         let state = self.buffer("scatter state", 8, Fill::Zero);
         let state = View { buffer: state, offset: 0, elements: 2, format: Format::I32 };
-        let call = Call::new("sparse", typed!("scatter", format, "scatter")?)
+        let call = Call::new(typed!("sparse", "scatter", format, "scatter")?)
             .write(table)
             .read(indices)
             .read(gradient)

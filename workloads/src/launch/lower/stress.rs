@@ -58,18 +58,18 @@ impl Lowering<'_> {
                 let function =
                     if footprint > 2 * self.target.l2_bytes { "stream_read" } else { "cyclic_read" };
                 let sink = self.sink(blocks * u64::from(THREADS), Format::F32);
-                let call = Call::new("stress", function).read(buffers[0]).u64(length).u64(moved);
+                let call = Call::new(("stress", function)).read(buffers[0]).u64(length).u64(moved);
                 call.write(position).write(sink).flops(4.0 * moved as f64)
             }
             Access::Write => {
-                Call::new("stress", "stream_write").write(buffers[0]).u64(length).u64(moved).write(position)
+                Call::new(("stress", "stream_write")).write(buffers[0]).u64(length).u64(moved).write(position)
             }
             Access::Copy => {
-                let call = Call::new("stress", "stream_copy").write(buffers[0]).read(buffers[1]);
+                let call = Call::new(("stress", "stream_copy")).write(buffers[0]).read(buffers[1]);
                 call.u64(length).u64(moved).write(position)
             }
             Access::Triad => {
-                let call = Call::new("stress", "stream_triad").write(buffers[0]);
+                let call = Call::new(("stress", "stream_triad")).write(buffers[0]);
                 let call = call.read(buffers[1]).read(buffers[2]).f32(0.5);
                 call.u64(length).u64(moved).write(position).flops(8.0 * moved as f64)
             }
@@ -104,7 +104,7 @@ impl Lowering<'_> {
         }
         let format = if pipe == Pipe::Fp64 { Format::F64 } else { Format::F32 };
         let sink = self.sink(threads, format);
-        let call = Call::new("stress", function).write(sink).u64(rounds);
+        let call = Call::new(("stress", function)).write(sink).u64(rounds);
         let call = match (pipe, dtype) {
             (Pipe::Fp64, _) => call.f64(ANGLE),
             (Pipe::Fp32, _) | (Pipe::Tensor, Dtype::Fp32) => call.f32(ANGLE),
@@ -126,7 +126,7 @@ impl Lowering<'_> {
         let threads = blocks * warps * 32;
         let rounds = (bytes as f64 / (4 * LOADS_ROUND * threads) as f64).round().max(1.0) as u64;
         let sink = self.sink(threads, Format::I32);
-        let call = Call::new("stress", "shared_loads")
+        let call = Call::new(("stress", "shared_loads"))
             .write(sink)
             .u64(rounds)
             .u32(u64::from(conflict.clamp(1, 32)))
@@ -140,7 +140,7 @@ impl Lowering<'_> {
         let addresses = addresses.max(1);
         let buffer = self.buffer("counters", addresses * 32, Fill::Zero);
         let counters = View { buffer, offset: 0, elements: addresses * 8, format: Format::I32 };
-        let call = Call::new("stress", "atomics").write(counters).u64(updates).u64(addresses);
+        let call = Call::new(("stress", "atomics")).write(counters).u64(updates).u64(addresses);
         self.kernel(call.grid("atomic", [updates.div_ceil(1024), 1, 1])?);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Lowering<'_> {
         if count > limit {
             return Err(LaunchError::Size { op: "launch", what: "a count", found: count, limit });
         }
-        let call = Call::new("stress", "empty").block(32).grid("launch", [1, 1, 1])?;
+        let call = Call::new(("stress", "empty")).block(32).grid("launch", [1, 1, 1])?;
         for _ in 0..count {
             self.kernel(call.clone());
         }
@@ -175,7 +175,7 @@ impl Lowering<'_> {
             let what = "the shared memory of a block";
             return Err(LaunchError::Size { op: "resident", what, found: shared_bytes, limit });
         }
-        let call = Call::new("stress", "resident")
+        let call = Call::new(("stress", "resident"))
             .u64((seconds.max(0.0) * 1e9).round() as u64)
             .block(warps_per_block.clamp(1, 32) * 32)
             .shared(shared_bytes as u32)
