@@ -93,8 +93,9 @@ struct alignas(2 * sizeof(T)) Two {
 template <class T, int D>
 __device__ inline void attention(const T* q, const T* k, const T* v, T* out, Shape shape) {
     typedef typename Widened<T>::type M;
-    __shared__ alignas(16) u16 keys[TILE * (D + 8)];
-    __shared__ alignas(16) u16 values[TILE * (D + 8)];
+    __shared__ Words key_words[TILE * (D + 8) / 8];
+    __shared__ Words value_words[TILE * (D + 8) / 8];
+    u16 *keys = (u16*)key_words, *values = (u16*)value_words;
     const u32 lane = threadIdx.x & 31u, warp = threadIdx.x >> 5;
     const u32 head = blockIdx.y, kv_head = head / (shape.heads / shape.kv_heads);
     // The longest rows of a masked square first, so that the device fills up with short ones at the end.

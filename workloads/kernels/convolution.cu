@@ -423,7 +423,7 @@ struct Result {
 template <class Format, class A, class B, class Store>
 __device__ inline void product(const A& a, const B& b, u32 begin, u32 end, const Store& store) {
     typedef typename InMemory<Format>::type T;
-    __shared__ alignas(16) u32 tiles[2][2][TILE * PITCH];
+    __shared__ Words words[2][2][TILE * PITCH / 4];
     Mover<T, A> a_mover;
     Mover<T, B> b_mover;
     Accumulator<Format> sums;
@@ -431,8 +431,8 @@ __device__ inline void product(const A& a, const B& b, u32 begin, u32 end, const
     const u32 deep = DEPTH * 4 / sizeof(T);
     a_mover.fetch(a, store.first_row, begin);
     b_mover.fetch(b, store.first_column, begin);
-    a_mover.store(tiles[0][0]);
-    b_mover.store(tiles[0][1]);
+    a_mover.store((u32*)words[0][0]);
+    b_mover.store((u32*)words[0][1]);
     __syncthreads();
     u32 current = 0;
     for (u32 depth = begin; depth < end; depth += deep) {
@@ -442,10 +442,10 @@ __device__ inline void product(const A& a, const B& b, u32 begin, u32 end, const
             a_mover.fetch(a, store.first_row, depth + deep);
             b_mover.fetch(b, store.first_column, depth + deep);
         }
-        sums.add(tiles[current][0], tiles[current][1]);
+        sums.add((const u32*)words[current][0], (const u32*)words[current][1]);
         if (has_next) {
-            a_mover.store(tiles[current ^ 1][0]);
-            b_mover.store(tiles[current ^ 1][1]);
+            a_mover.store((u32*)words[current ^ 1][0]);
+            b_mover.store((u32*)words[current ^ 1][1]);
         }
         __syncthreads();
         current ^= 1;
