@@ -200,6 +200,17 @@ static bool mps_daemon_is_there(void) {
     return !written || process_started(process) != 0;
 }
 
+/* Makes this process known to the stand-in daemon. */
+static void mps_join(void) {
+    char path[4096];
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    snprintf(path, sizeof path, "%s/clients", folder ? folder : "/tmp/nvidia-mps");
+    FILE *file = fopen(path, "a");
+    if (!file) return;
+    fprintf(file, "%d\n", getpid());
+    fclose(file);
+}
+
 /* SMs under the MPS limit: whole pairs, since two SMs make one TPC. */
 static int limited(int multiprocessors) {
     const char *text = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
@@ -235,6 +246,7 @@ API(cuInit)(unsigned flags) {
     if (first) {
         mock_sleep((uint64_t)(1e6 * mock_number("init_milliseconds", 0)));
         mps_enabled = !mock_flag("mps_disabled") && mps_daemon_is_there();
+        if (mps_enabled) mps_join();
         see_all();
         initialized_process = getpid();
         int all = device_count ? devices[0].multiprocessors : 1;

@@ -36,6 +36,8 @@ pub mod cupti;
 pub mod gemm;
 pub mod gpm;
 pub mod libraries;
+pub mod mig;
+pub mod mps;
 pub mod probe;
 pub mod product;
 pub mod ring;

@@ -2,4 +2,6 @@
 
 mod drivers;
 mod metrics;
+mod mps;
 mod processes;
+mod stand_ins;
