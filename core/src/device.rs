@@ -73,6 +73,33 @@ pub enum DeviceName {
 }
 
 impl DeviceName {
+    /// A list with commas, in which `cuda:0-3` stands for four GPUs.
+    ///
+    /// ```
+    /// use elastico_core::DeviceName;
+    /// let names = DeviceName::list("cuda:0-2,cpu")?;
+    /// assert_eq!(names, [DeviceName::Cuda(0), DeviceName::Cuda(1), DeviceName::Cuda(2), DeviceName::Cpu]);
+    /// assert!(DeviceName::list("cuda:3-1").is_err());
+    /// # Ok::<(), elastico_core::DeviceNameError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DeviceNameError`] for the first part that names no device.
+    pub fn list(text: &str) -> Result<Vec<Self>, DeviceNameError> {
+        let mut names = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let range = part.strip_prefix("cuda:").and_then(|range| range.split_once('-'));
+            match range.map(|(first, last)| (first.parse::<u32>(), last.parse::<u32>())) {
+                Some((Ok(first), Ok(last))) if first <= last && last - first < 64 => {
+                    names.extend((first..=last).map(Self::Cuda));
+                }
+                Some(_) => return Err(DeviceNameError::Form(part.to_owned())),
+                None => names.push(part.parse()?),
+            }
+        }
+        Ok(names)
+    }
+
     /// The kind of numbers that the device yields.
     pub const fn kind(&self) -> DeviceKind {
         match self {

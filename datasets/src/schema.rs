@@ -307,7 +307,7 @@ table! {
         OptionalNumber throttled_ratio: "ratio", Ratio, "share of the timed phase in which heat or hardware cut the clock", "telemetry", since 2;
         OptionalNumber power_capped_ratio: "ratio", Ratio, "share of the timed phase in which the power limit cut the clock", "telemetry", since 2;
         OptionalNumber multiprocessors_total: "count", Count, "SMs that the worker could use", "worker", since 2;
-        OptionalNumber memory_peak_bytes: "bytes", NotNegative, "device memory that the worker took at most, its context included", "worker", since 2;
+        OptionalNumber memory_peak_bytes: "bytes", NotNegative, "device memory that the worker allocated, without its context", "worker", since 2;
         OptionalText telemetry_status: "", Any, "`ok`, or why columns of the telemetry are null", "telemetry", since 2;
         Text outcome: "", Outcome, "how the trial ended", "protocol";
         OptionalText flags: "", Any, "what to know about the row, separated by `;`", "protocol or import";
@@ -358,7 +358,7 @@ table! {
         OptionalNumber memory_temperature_celsius: "celsius", Finite, "highest temperature of the memory during the co-run", "telemetry", since 2;
         OptionalNumber power_capped_ratio: "ratio", Ratio, "share of the co-run in which the power limit cut the clock", "telemetry", since 2;
         OptionalNumber multiprocessors_total: "count", Count, "SMs that the subject's worker could use", "worker", since 2;
-        OptionalNumber memory_peak_bytes: "bytes", NotNegative, "device memory that the subject's worker took at most, its context included", "worker", since 2;
+        OptionalNumber memory_peak_bytes: "bytes", NotNegative, "device memory that the subject's worker allocated, without its context", "worker", since 2;
         OptionalText counters_status: "", Any, "what the `corun_` counters were read by, or why they are null", "counter repetition", since 2;
         OptionalText telemetry_status: "", Any, "`ok`, or why columns of the telemetry are null", "telemetry", since 2;
         Text outcome: "", Outcome, "how the trial ended", "protocol";

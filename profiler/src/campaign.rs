@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 /// | `name` | required | a name for people |
 /// | `seed` | 0 | everything random follows from it |
 /// | `device` | required | `"sim:h100"`, `"cpu"`, or a list |
+/// | `at_once` | false | measure several GPUs at the same time, each with its part of the host's cores |
 /// | `sharing` | required | sharing modes, for example `["time_slice", "mps(0.5,0.5)"]` |
 /// | `isolated_shares` | `[]` | more SM shares to measure each workload at, beside 1 and the shares of `sharing` |
 /// | `max_pairs` | all | pairs drawn at random from all; each family appears as long as the number allows |
@@ -63,6 +64,10 @@ pub struct Campaign {
     /// Where to measure. Data of several devices are measured one device after the other.
     #[serde(deserialize_with = "one_or_more")]
     pub device: Vec<DeviceName>,
+    /// Measure all devices at the same time instead of one after the other: for GPUs of one host, whose cores are dealt
+    /// out among them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_once: bool,
     /// How pairs share the device.
     #[serde(deserialize_with = "shared_modes")]
     pub sharing: Vec<SharingMode>,
@@ -205,7 +210,22 @@ impl Campaign {
             let message = format!("max_seconds is {max}, it must be at least min_seconds = {min}");
             return Err(self.refuse_at("max_seconds", message));
         }
+        if self.at_once && self.device.iter().any(|device| !matches!(device, DeviceName::Cuda(_))) {
+            let message = "only GPUs can be measured at once: other devices take the same host cores".to_owned();
+            return Err(self.refuse_at("at_once", message));
+        }
         Ok(())
+    }
+
+    /// The campaign on other devices; several are measured at once.
+    ///
+    /// # Errors
+    /// [`Error::Campaign`] where they cannot be.
+    pub fn on(&self, devices: Vec<DeviceName>) -> Result<Self, Error> {
+        let origin = Origin { file: self.origin.file.clone(), text: String::new() };
+        let campaign = Self { at_once: devices.len() > 1, device: devices, origin, ..self.clone() };
+        campaign.check()?;
+        Ok(campaign)
     }
 
     /// An error at the first line that holds `needle`.
@@ -244,7 +264,9 @@ impl Campaign {
 
     /// One campaign per device, in the order of the file.
     pub fn per_device(&self) -> Vec<Self> {
-        self.device.iter().map(|device| Self { device: vec![device.clone()], ..self.detached() }).collect()
+        let part =
+            |device: &DeviceName| Self { device: vec![device.clone()], at_once: false, ..self.detached() };
+        self.device.iter().map(part).collect()
     }
 
     /// Without the text it was read from, when content and text part.

@@ -6,11 +6,13 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use elastico_core::DeviceName;
 use elastico_profiler::devices::cpu::{CpuDevice, CpuOptions};
+use elastico_profiler::devices::cuda::{CudaDevice, CudaOptions};
 use elastico_profiler::{Campaign, Device, Plan, Progress, RunOptions, RunReport, Status, Stopped};
 use elastico_report::{Column, Table, Value};
 use elastico_workloads::Catalogue;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,6 +25,9 @@ pub(crate) enum Command {
         campaign: PathBuf,
         #[command(flatten)]
         source: Source,
+        /// Other devices than the campaign's: `cuda:0-7`, `sim:h100`
+        #[arg(long, value_name = "LIST")]
+        devices: Option<String>,
         /// Print each cell
         #[arg(long)]
         cells: bool,
@@ -36,6 +41,9 @@ pub(crate) enum Command {
         campaign: PathBuf,
         #[command(flatten)]
         source: Source,
+        /// Other devices than the campaign's; several GPUs are measured at once: `cuda:0-7`
+        #[arg(long, value_name = "LIST")]
+        devices: Option<String>,
         /// The folder for journal and dataset
         #[arg(long, value_name = "FOLDER")]
         out: PathBuf,
@@ -81,12 +89,12 @@ impl Source {
 
 pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
-        Command::Plan { campaign, source, cells, format } => {
-            let plans = plans(&Campaign::read(campaign)?, &source.read()?)?;
+        Command::Plan { campaign, source, devices, cells, format } => {
+            let plans = plans(&read(campaign, devices.as_deref())?, &source.read()?)?;
             show(&plans, *cells, *format)
         }
-        Command::Run { campaign, source, out, dry_run } => {
-            let campaign = Campaign::read(campaign)?;
+        Command::Run { campaign, source, devices, out, dry_run } => {
+            let campaign = read(campaign, devices.as_deref())?;
             let catalogue = source.read()?;
             if *dry_run {
                 talk.say(format!("would write into `{}`", out.display()));
@@ -102,30 +110,49 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             close(&reports, folder, talk)
         }
         Command::Status { folder, format } => {
-            let status = elastico_profiler::status(folder)?;
-            output::answer(*format, &status, &[status_table(&status)])?;
+            let all = elastico_profiler::status_all(folder)?;
+            let tables: Vec<Table> = all.iter().map(status_table).collect();
+            match all.as_slice() {
+                [status] => output::answer(*format, status, &tables)?,
+                several => output::answer(*format, &several, &tables)?,
+            }
             Ok(Ending::Done)
         }
     }
 }
 
-/// Opens a device; CPU workers are this very program.
-pub(crate) fn open(name: &DeviceName) -> Result<Box<dyn Device>, elastico_profiler::Error> {
+/// The campaign of a file, on other devices where some are named.
+fn read(file: &Path, devices: Option<&str>) -> anyhow::Result<Campaign> {
+    let campaign = Campaign::read(file)?;
+    Ok(match devices {
+        Some(list) => campaign.on(DeviceName::list(list)?)?,
+        None => campaign,
+    })
+}
+
+/// Opens a device; workers of cores and GPUs are this very program.
+pub(crate) fn open(
+    name: &DeviceName,
+    cores: Option<Vec<usize>>,
+) -> Result<Box<dyn Device>, elastico_profiler::Error> {
+    let refused =
+        |reason| elastico_profiler::Error::NoDevice { device: name.to_string(), reason };
+    let worker = || match std::env::current_exe() {
+        Ok(program) => Ok(vec![program.into_os_string(), "worker".into()]),
+        Err(error) => Err(refused(format!("this program does not know its own path: {error}"))),
+    };
     match name {
-        DeviceName::Cpu => {
-            let program = std::env::current_exe().map_err(|error| elastico_profiler::Error::NoDevice {
-                device: name.to_string(),
-                reason: format!("this program does not know its own path: {error}"),
-            })?;
-            let worker = vec![program.into_os_string(), "worker".into()];
-            match CpuDevice::new(worker, CpuOptions::default()) {
+        DeviceName::Cpu => match CpuDevice::new(worker()?, CpuOptions { cores, ..CpuOptions::default() }) {
+            Ok(device) => Ok(Box::new(device)),
+            Err(fault) => Err(refused(fault.detail)),
+        },
+        DeviceName::Cuda(index) => {
+            match CudaDevice::new(worker()?, *index, CudaOptions { cores, ..CudaOptions::default() }) {
                 Ok(device) => Ok(Box::new(device)),
-                Err(fault) => {
-                    Err(elastico_profiler::Error::NoDevice { device: name.to_string(), reason: fault.detail })
-                }
+                Err(fault) => Err(refused(fault.detail)),
             }
         }
-        other => elastico_profiler::devices::open(other),
+        other => elastico_profiler::devices::open(other, cores),
     }
 }
 
@@ -133,7 +160,7 @@ fn plans(campaign: &Campaign, catalogue: &Catalogue) -> anyhow::Result<Vec<Plan>
     campaign
         .per_device()
         .iter()
-        .map(|part| Ok(Plan::new(part, catalogue, open(&part.device[0])?.identity())?))
+        .map(|part| Ok(Plan::new(part, catalogue, open(&part.device[0], None)?.identity())?))
         .collect()
 }
 
@@ -246,13 +273,16 @@ pub(crate) fn measure(
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar
     });
+    // Several devices may report at once: the bar counts all of them.
+    let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut progress = |progress: &Progress<'_>| {
+        counts.insert(progress.device.to_owned(), (progress.done, progress.total));
         let left =
             progress.remaining.map_or(String::new(), |left| format!("about {:.0} s left", left.get().ceil()));
         match &bar {
             Some(bar) => {
-                bar.set_length(progress.total);
-                bar.set_position(progress.done);
+                bar.set_length(counts.values().map(|(_, total)| total).sum());
+                bar.set_position(counts.values().map(|(done, _)| done).sum());
                 bar.set_message(format!("{left}, last {}", progress.observation.outcome));
             }
             None if !talk.is_quiet() => talk.say(line(progress, &left)),
@@ -261,7 +291,7 @@ pub(crate) fn measure(
     };
     let options = RunOptions { interrupted: Some(&interrupted), ..options };
     let reports =
-        elastico_profiler::run_all(campaign, catalogue, folder, &options, &mut open, &mut progress)?;
+        elastico_profiler::run_all(campaign, catalogue, folder, &options, &open, &mut progress)?;
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
@@ -274,7 +304,8 @@ fn line(progress: &Progress<'_>, left: &str) -> String {
         Some(co_runner) => format!("{} beside {co_runner}, {}", trial.subject, trial.sharing),
         None => format!("{} alone, {}", trial.subject, trial.sharing),
     };
-    format!("{}/{} {pair}: {} ({left})", progress.done, progress.total, progress.observation.outcome)
+    let (device, outcome) = (progress.device, progress.observation.outcome);
+    format!("{device} {}/{} {pair}: {outcome} ({left})", progress.done, progress.total)
 }
 
 fn close(reports: &[RunReport], folder: &Path, talk: Talk) -> anyhow::Result<Ending> {
@@ -294,12 +325,10 @@ fn close(reports: &[RunReport], folder: &Path, talk: Talk) -> anyhow::Result<End
         ));
         return Ok(Ending::Interrupted);
     }
-    if let [report] = reports {
-        talk.say(format!(
-            "{} trials measured; dataset in `{}`",
-            report.measured,
-            folder.join("dataset").display()
-        ));
+    let dataset = folder.join("dataset");
+    if dataset.exists() {
+        let measured: u64 = reports.iter().map(|report| report.measured).sum();
+        talk.say(format!("{measured} trials measured; dataset in `{}`", dataset.display()));
     }
     let failed = reports.iter().any(|report| report.status.failed > 0);
     Ok(if failed { Ending::FailedTrials } else { Ending::Done })

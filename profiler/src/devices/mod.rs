@@ -1,6 +1,7 @@
 //! The places where trials run; each implements [`Device`].
 
 pub mod cpu;
+pub mod cuda;
 pub(crate) mod processes;
 pub mod recorded;
 pub mod simulated;
@@ -11,11 +12,12 @@ use crate::{Device, Error};
 use elastico_core::DeviceName;
 use std::path::Path;
 
-/// Opens the device of a name, where the name is all it takes; [`cpu::CpuDevice`] needs a worker program as well.
+/// Opens the device of a name, where the name is all it takes; [`cpu::CpuDevice`] and
+/// [`cuda::CudaDevice`] need a worker program as well.
 ///
 /// # Errors
 /// [`Error::NoDevice`] where this build or host has none; errors of reading the journal of a recorded one.
-pub fn open(name: &DeviceName) -> Result<Box<dyn Device>, Error> {
+pub fn open(name: &DeviceName, _cores: Option<Vec<usize>>) -> Result<Box<dyn Device>, Error> {
     match name {
         DeviceName::Simulated(chip) => Ok(Box::new(simulated::Simulated::new(chip)?)),
         DeviceName::Recorded(folder) => Ok(Box::new(recorded::Recorded::read(Path::new(folder))?)),
@@ -25,7 +27,7 @@ pub fn open(name: &DeviceName) -> Result<Box<dyn Device>, Error> {
         }),
         DeviceName::Cuda(_) => Err(Error::NoDevice {
             device: name.to_string(),
-            reason: "this build has no CUDA device".to_owned(),
+            reason: "its workers need a program to start; make it with `CudaDevice::new`".to_owned(),
         }),
     }
 }

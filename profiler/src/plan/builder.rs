@@ -103,6 +103,9 @@ impl Builder<'_> {
         seconds: f64,
     ) {
         let protocol = serde_json::to_string(&self.header.protocol).expect("settings are plain data");
+        // Two GPUs of one model are two devices: their trials must not be taken for repeats of each other.
+        let device =
+            if self.header.device_kind == DeviceKind::Cuda { self.header.device.as_str() } else { "" };
         let configuration = [
             SCHEMA,
             if role == Role::Sentinel { "sentinel" } else { "cell" },
@@ -114,6 +117,7 @@ impl Builder<'_> {
             co_runner.map_or("", WorkloadId::as_str),
             &sharing.to_string(),
         ];
+        let configuration = configuration.into_iter().chain(Some(device).filter(|device| !device.is_empty()));
         let id = Digest::of(configuration).as_str()[..16].to_owned();
         let cell = Cell {
             id: id.clone(),

@@ -1,6 +1,9 @@
 //! The JSON lines between coordinator and worker.
 
+use crate::device::Side;
 use elastico_core::Seed;
+use elastico_gpu::cuda::DeviceFacts;
+use elastico_gpu::libraries::Libraries;
 use elastico_workloads::StepProgram;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -14,6 +17,12 @@ pub(crate) const PROTOCOL: u32 = 2;
 pub(crate) enum Request {
     /// Make steps.
     Work(Box<Work>),
+    /// Say what the driver sees; holds no context.
+    Inventory { libraries: Libraries },
+    /// Run one small kernel to see whether the GPU works.
+    Probe(CudaWork),
+    /// Run every kernel against its reference, and time the driver.
+    Examine(CudaWork),
 }
 
 /// Steps to make, and where.
@@ -53,6 +62,90 @@ pub(crate) enum EngineRequest {
         pinned: bool,
         memory_limit_bytes: u64,
     },
+    /// The one GPU that the process sees.
+    Cuda(CudaWork),
+}
+
+/// How a GPU is used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CudaWork {
+    pub(crate) libraries: Libraries,
+    /// Folder of compiled kernels.
+    pub(crate) cache: PathBuf,
+    /// Percentages of the SMs for the two seats, each on SMs of its own.
+    pub(crate) split: Option<[u8; 2]>,
+}
+
+/// What the driver sees.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GpuInventory {
+    pub(crate) devices: Vec<DeviceFacts>,
+    /// The CUDA version that the driver serves.
+    pub(crate) cuda: (i32, i32),
+    /// The driver's release, where its file tells.
+    pub(crate) driver: Option<String>,
+    pub(crate) nvrtc: Option<String>,
+    pub(crate) cublas_lt: Option<String>,
+    pub(crate) cupti: Option<String>,
+}
+
+/// What a worker with a context sees and holds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GpuReport {
+    pub(crate) uuid: String,
+    /// SMs that each seat may use.
+    pub(crate) multiprocessors: Vec<u32>,
+    /// Device memory that each seat allocated.
+    pub(crate) allocated_bytes: Vec<u64>,
+    pub(crate) mps_enabled: bool,
+    pub(crate) free_bytes: u64,
+    pub(crate) total_bytes: u64,
+    /// Digest of all compiled kernels in use.
+    pub(crate) kernels: String,
+}
+
+impl GpuReport {
+    /// The seat of a side: the only one, or the side's own.
+    fn seat<T: Copy>(values: &[T], side: Side) -> Option<T> {
+        values.get(usize::from(side == Side::CoRunner)).or(values.first()).copied()
+    }
+
+    /// SMs that a side sees.
+    pub(crate) fn multiprocessors_of(&self, side: Side) -> u32 {
+        Self::seat(&self.multiprocessors, side).unwrap_or(0)
+    }
+
+    /// Device memory that a side allocated.
+    pub(crate) fn allocated_of(&self, side: Side) -> u64 {
+        Self::seat(&self.allocated_bytes, side).unwrap_or(0)
+    }
+}
+
+/// One check of an examination.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Examined {
+    pub(crate) name: String,
+    /// Worst difference to the reference, relative to what is allowed; at most 1 passes.
+    pub(crate) error: Option<f64>,
+    /// Why it could not be made.
+    pub(crate) problem: Option<String>,
+}
+
+/// An examination of a GPU.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Examination {
+    pub(crate) checks: Vec<Examined>,
+    /// Smallest difference of two event times, in seconds.
+    pub(crate) event_resolution_seconds: f64,
+    /// Time of a step by events over its time by the host's clock.
+    pub(crate) event_over_host: f64,
+    /// Host time of one launch of an empty kernel, in seconds.
+    pub(crate) launch_seconds: f64,
 }
 
 /// The side, as a word.
@@ -73,11 +166,11 @@ impl SideName {
     }
 }
 
-impl From<crate::device::Side> for SideName {
-    fn from(side: crate::device::Side) -> Self {
+impl From<Side> for SideName {
+    fn from(side: Side) -> Self {
         match side {
-            crate::device::Side::Subject => Self::Subject,
-            crate::device::Side::CoRunner => Self::CoRunner,
+            Side::Subject => Self::Subject,
+            Side::CoRunner => Self::CoRunner,
         }
     }
 }
@@ -89,7 +182,20 @@ pub(crate) enum Reply {
     /// The process runs.
     Hello { protocol: u32, version: String },
     /// Everything is allocated, touched and warm; the worker obeys the ring now.
-    Ready { allocated_bytes: u64, peak_resident_bytes: u64 },
+    Ready {
+        allocated_bytes: u64,
+        peak_resident_bytes: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpu: Option<Box<GpuReport>>,
+    },
+    /// It has got so far on its way to ready.
+    Stage { name: String },
+    /// The answer to [`Request::Inventory`].
+    Inventory(Box<GpuInventory>),
+    /// The answer to [`Request::Probe`].
+    Probed(Box<GpuReport>),
+    /// The answer to [`Request::Examine`].
+    Examined(Box<Examination>),
     /// It leaves for this reason.
     Failed { outcome: String, detail: String },
     /// It has stopped as asked, with nothing in flight.

@@ -14,6 +14,7 @@
 //! `@co_runner` after the word limits it to one side.
 
 mod cpu;
+mod cuda;
 pub(crate) mod engine;
 mod fault;
 pub(crate) mod message;
@@ -31,10 +32,36 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// The variable that makes a worker something else than one that makes steps, and its one value.
+pub(crate) const ROLE: &str = "ELASTICO_WORKER_ROLE";
+pub(crate) const SAMPLER: &str = "sampler";
+/// Cores of a sampler, so that decoding takes no time from the threads that submit: numbers with commas.
+pub(crate) const CORES: &str = "ELASTICO_WORKER_CORES";
+
+/// Samples counters in this process, as CUPTI needs one of its own.
+fn sampler() -> ExitCode {
+    // A coordinator that dies closes the pipe, and the sampler leaves; this is for one that is stopped for good.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let cores: Vec<usize> = std::env::var(CORES)
+        .unwrap_or_default()
+        .split(',')
+        .filter_map(|core| core.parse().ok())
+        .collect();
+    if !cores.is_empty()
+        && let Err(error) = pin(&cores)
+    {
+        tracing::warn!(error, "the sampler shares the workers' cores");
+    }
+    elastico_gpu::cupti::sampler_process::main()
+}
+
 /// Runs a worker to its end; the whole of `elastico worker`.
 ///
 /// What goes wrong is said as a JSON line, and left as a code in the ring once there is one.
 pub fn main() -> ExitCode {
+    if std::env::var_os(ROLE).is_some_and(|role| role == SAMPLER) {
+        return sampler();
+    }
     // The order matters: from here on the kernel ends this process with its coordinator.
     let bound = set_parent_process_death_signal(Some(Signal::KILL));
     let panic_hook = std::panic::take_hook();
@@ -60,6 +87,9 @@ pub fn main() -> ExitCode {
     };
     let served = match &request {
         Request::Work(work) => make_steps(work),
+        Request::Inventory { libraries } => cuda::inventory(libraries),
+        Request::Probe(work) => cuda::probe(work),
+        Request::Examine(work) => cuda::examine(work),
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -116,10 +146,11 @@ fn make_steps(work: &Work) -> Result<(), Failure> {
                 served.push(Served { producer, engine, is_idle: seat.idle, fault });
             }
             let ready =
-                |allocated_bytes| Reply::Ready { allocated_bytes, peak_resident_bytes: peak_resident() };
-            let engines = serve(served, work, || ready(allocated))?;
+                |allocated_bytes| Reply::Ready { allocated_bytes, peak_resident_bytes: peak_resident(), gpu: None };
+            let engines = serve(served, work, |_| None, || ready(allocated))?;
             engines.into_iter().for_each(CpuEngine::stop);
         }
+        EngineRequest::Cuda(cuda) => cuda::work(work, cuda)?,
     }
     Ok(())
 }
@@ -130,9 +161,12 @@ fn take_seat(seat: &Seat) -> Result<(Producer, Option<InjectedFault>), Failure> 
 }
 
 /// Warms the engines up, says that they are ready, obeys until told to stop, and gives the engines back.
+///
+/// `core_of` is the core of the thread that serves the side of a place, where it shall have one.
 fn serve<E: Engine + Send>(
     mut served: Vec<Served<E>>,
     work: &Work,
+    core_of: impl Fn(usize) -> Option<usize> + Sync,
     ready: impl FnOnce() -> Reply,
 ) -> Result<Vec<E>, Failure> {
     for side in served.iter_mut().filter(|side| !side.is_idle) {
@@ -149,7 +183,12 @@ fn serve<E: Engine + Send>(
     say(&ready()).map_err(|error| Failure::crash(error.to_string()))?;
     watch_stdin();
     let timeout = Duration::from_secs_f64(work.owner_timeout_seconds);
-    let run = |side: &mut Served<E>| {
+    let run = |(place, side): (usize, &mut Served<E>)| {
+        if let Some(core) = core_of(place)
+            && let Err(error) = pin(&[core])
+        {
+            tracing::debug!(error, "a side keeps no core of its own");
+        }
         match obey(&mut side.engine, &mut side.producer, side.is_idle, timeout, side.fault) {
             Ok(steps) => steps,
             Err(failure) => {
@@ -161,9 +200,10 @@ fn serve<E: Engine + Send>(
         }
     };
     let steps: u64 = std::thread::scope(|scope| {
-        let mut sides = served.iter_mut();
+        let mut sides = served.iter_mut().enumerate();
         let first = sides.next();
-        let others: Vec<_> = sides.map(|side| scope.spawn(|| run(side))).collect();
+        let run = &run;
+        let others: Vec<_> = sides.map(|side| scope.spawn(move || run(side))).collect();
         let own = first.map_or(0, run);
         // A thread that panicked has ended the process already.
         own + others.into_iter().map(|other| other.join().unwrap_or(0)).sum::<u64>()

@@ -27,7 +27,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// The example binary, which cargo builds beside the tests; `None` where it was left out.
-fn worker() -> Option<PathBuf> {
+pub(crate) fn worker() -> Option<PathBuf> {
     let tests = std::env::current_exe().unwrap();
     let worker = tests.parent()?.parent()?.join("examples/worker");
     if worker.exists() {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod cpu;
+mod cuda;
 mod faults;
 mod model;
 mod recorded;

@@ -144,13 +144,15 @@ fn several_devices_get_a_folder_each() {
     let folder = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::bundled();
     let go = |options: &RunOptions<'_>| {
-        run_all(&both, &catalogue, folder.path(), options, &mut elastico_profiler::devices::open, &mut |_| {})
+        run_all(&both, &catalogue, folder.path(), options, &elastico_profiler::devices::open, &mut |_| {})
     };
     let reports = go(&RunOptions::default()).unwrap();
     assert_eq!(reports.len(), 2);
     let parts = ["sim-h100", "sim-a100-80gb"].map(|name| assemble(&folder.path().join(name)).unwrap());
     assert_ne!(parts[0].content_digest(), parts[1].content_digest());
-    elastico_datasets::Dataset::merge(parts.into()).unwrap();
+    let merged = elastico_datasets::Dataset::merge(parts.into()).unwrap();
+    assert_eq!(elastico_datasets::Dataset::read(&folder.path().join("dataset")).unwrap().pairs, merged.pairs);
+    assert_eq!(elastico_profiler::status_all(folder.path()).unwrap().len(), 2);
     assert!(matches!(go(&RunOptions::default()), Err(Error::Exists(_))));
     assert_eq!(Campaign::read(&folder.path().join("campaign.toml")).unwrap(), both);
     assert!(go(&RESUME).unwrap().iter().all(|report| report.measured == 0));

@@ -104,9 +104,9 @@ impl Helper {
         }
     }
 
-    /// The process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+    /// Who it is in messages.
+    pub(crate) fn who(&self) -> &str {
+        &self.who
     }
 
     /// Waits for the greeting and checks that both speak the same protocol.
@@ -222,11 +222,6 @@ impl Helper {
             self.end_group();
             self.exited = self.child.wait().ok();
         }
-    }
-
-    /// Closes its stdin, by which a helper without a ring is told to finish.
-    pub(crate) fn hang_up(&mut self) {
-        drop(self.child.stdin.take());
     }
 }
 

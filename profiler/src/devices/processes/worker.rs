@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct WorkerProcess {
     pub(crate) seats: Vec<Seat>,
     helper: Helper,
+    is_greeted: bool,
     hang_timeout: Duration,
     stop_timeout: Duration,
 }
@@ -86,27 +87,44 @@ impl WorkerProcess {
             _ => "the worker of both sides".to_owned(),
         };
         let helper = Helper::start(who, command, environment, &Request::Work(Box::new(work)))?;
-        Ok(Self { seats, helper, hang_timeout: options.hang_timeout, stop_timeout: options.stop_timeout })
+        Ok(Self {
+            seats,
+            helper,
+            is_greeted: false,
+            hang_timeout: options.hang_timeout,
+            stop_timeout: options.stop_timeout,
+        })
     }
 
     /// Waits until the worker has allocated, touched and warmed up everything; what it says then.
     pub(crate) fn await_ready(&mut self, timeout: Duration) -> Result<Reply, Fault> {
         let deadline = Instant::now() + timeout;
-        self.helper.greet(deadline)?;
-        let reply = self.helper.reply(deadline, "get ready")?;
-        match reply {
-            Reply::Ready { .. } => {
-                let now = Instant::now();
-                self.seats.iter_mut().for_each(|seat| seat.heard = now);
-                Ok(reply)
+        if !self.is_greeted {
+            self.helper.greet(deadline)?;
+        }
+        let mut purpose = "get ready".to_owned();
+        loop {
+            match self.helper.reply(deadline, &purpose)? {
+                Reply::Stage { name } => purpose = format!("get ready ({name})"),
+                reply @ Reply::Ready { .. } => {
+                    let now = Instant::now();
+                    self.seats.iter_mut().for_each(|seat| seat.heard = now);
+                    return Ok(reply);
+                }
+                other => return Err(self.helper.unexpected(other)),
             }
-            other => Err(self.helper.unexpected(other)),
         }
     }
 
-    /// The process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.helper.id()
+    /// Waits for the greeting and the first stage: what a hanging driver never comes to.
+    pub(crate) fn await_stage(&mut self, timeout: Duration, purpose: &str) -> Result<(), Fault> {
+        let deadline = Instant::now() + timeout;
+        self.helper.greet(deadline)?;
+        self.is_greeted = true;
+        match self.helper.reply(deadline, purpose)? {
+            Reply::Stage { .. } => Ok(()),
+            other => Err(self.helper.unexpected(other)),
+        }
     }
 
     /// A fault unless the process lives and shows it.
@@ -144,13 +162,22 @@ impl WorkerProcess {
         self.helper.kill();
     }
 
+    /// Asks the worker to leave, and ends it where it does not in time.
+    pub(crate) fn end(&mut self, grace: Duration) {
+        for seat in &mut self.seats {
+            seat.ring.send(Order::Stop, 0);
+        }
+        self.helper.wait_end(grace);
+        self.helper.kill();
+    }
+
     /// Asks the worker to leave and gives it the time to free what it holds.
     pub(crate) fn stop(&mut self) {
         for seat in &mut self.seats {
             seat.ring.send(Order::Stop, 0);
         }
         if !self.helper.wait_end(self.stop_timeout) {
-            tracing::warn!(process = self.helper.id(), "a worker does not leave and is killed");
+            tracing::warn!(worker = self.helper.who(), "a worker does not leave and is killed");
         }
         for reply in self.helper.unread() {
             if let Reply::Drained { steps, peak_resident_bytes, .. } = reply {

@@ -1,0 +1,230 @@
+//! The CUDA device on stand-in libraries: the real driver code, the real workers, the whole protocol, no GPU.
+//!
+//! Each scene is a coordinator process of its own, since the stand-ins are found through its environment: this test
+//! binary again, in the role of [`coordinator`]. A stand-in sleeps where a GPU would compute.
+
+mod campaigns;
+mod faults;
+mod sharing;
+
+use elastico_profiler::devices::ProcessOptions;
+use elastico_profiler::devices::cuda::{CudaDevice, CudaOptions};
+use elastico_profiler::{Campaign, Observation, RunOptions, journal, run};
+use elastico_workloads::Catalogue;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Scenes measure, and the machine has few cores: one at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// The variable with the folder of a scene, for its coordinator.
+const PLAY: &str = "ELASTICO_CUDA_SCENE";
+
+/// One board with a script, and campaigns on it.
+struct Scene {
+    folder: tempfile::TempDir,
+    libraries: &'static Path,
+    worker: PathBuf,
+    /// Left out of the libraries' folder.
+    without: Vec<&'static str>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// How a coordinator ended.
+struct Ended {
+    code: Option<i32>,
+    output: String,
+}
+
+impl Scene {
+    /// A board whose stand-ins follow a script; `None`, with the reason printed, where something is missing.
+    fn new(script: &str) -> Option<Self> {
+        let libraries = stand_ins()?;
+        let worker = crate::cpu::worker()?;
+        let alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        // Socket paths are short; the pipes of the MPS daemon lie in this folder.
+        let folder = tempfile::Builder::new().prefix("e").tempdir_in("/tmp").unwrap();
+        for name in ["mock", "pipes"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        // A launch takes long enough to sleep through, and jitter is small beside what is asserted.
+        let script = format!("kernel_microseconds * 1000\njitter 0.001\n{script}\n");
+        std::fs::write(folder.path().join("mock/script"), script).unwrap();
+        Some(Self { folder, libraries, worker, without: Vec::new(), _alone: alone })
+    }
+
+    fn run_folder(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    /// Writes the campaign of one pair, with so many trials at most.
+    fn campaign(&self, pair: [&str; 2], sharing: &[&str], trials: u32) {
+        let mut text = format!(
+            "schema = 1\nname = \"scene\"\nseed = 3\ndevice = \"cuda:0\"\nsharing = {sharing:?}\n\
+             [workloads]\npairs = [[\"{}\", \"{}\"]]\n\
+             [stopping]\nmin_repeats = 2\nmax_repeats = 2\nhalf_width = 0.2\n\
+             [protocol]\nmin_seconds = 0.2\nmax_seconds = 2.0\nmin_steps = 12\nsettle_steps = 3\n\
+             soak_seconds = 0.6\nsoak_window_seconds = 0.05\nretries = 1\ndrift = 0.2\noverlap = 0.9\ndeadline_seconds = 60\n",
+            pair[0], pair[1]
+        );
+        if trials > 0 {
+            writeln!(text, "[budget]\nmax_trials = {trials}").unwrap();
+        }
+        std::fs::write(self.folder.path().join("campaign.toml"), text).unwrap();
+    }
+
+    /// Starts the coordinator.
+    fn start(&self) -> Child {
+        let join = |name: &str| {
+            let old = std::env::var_os(name).unwrap_or_default();
+            let mut new = self.libraries.as_os_str().to_owned();
+            new.push(":");
+            new.push(old);
+            new
+        };
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "cuda::coordinator", "--nocapture"])
+            .env(PLAY, self.folder.path())
+            .env("ELASTICO_MOCK", self.folder.path().join("mock"))
+            .env("ELASTICO_TEST_WORKER", &self.worker)
+            .env("LD_LIBRARY_PATH", join("LD_LIBRARY_PATH"))
+            .env("PATH", join("PATH"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for name in ["CUDA", "NVML", "NVRTC", "CUBLASLT", "CUPTI_DIR"] {
+            command.env_remove(format!("ELASTICO_{name}"));
+        }
+        let files = [
+            ("CUDA", "libcuda.so.1"),
+            ("NVML", "libnvidia-ml.so.1"),
+            ("NVRTC", "libnvrtc.so.13"),
+            ("CUBLASLT", "libcublasLt.so.13"),
+        ];
+        for (name, file) in files {
+            let path = if self.without.contains(&name) {
+                self.folder.path().join("nowhere")
+            } else {
+                self.libraries.join(file)
+            };
+            command.env(format!("ELASTICO_{name}"), path);
+        }
+        command.env("ELASTICO_CUPTI_DIR", self.libraries);
+        command.spawn().unwrap()
+    }
+
+    /// Runs the campaign, or goes on with it.
+    fn play(&self) -> Ended {
+        let ended = self.start().wait_with_output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ended {
+            code: ended.status.code(),
+            output: format!("{}{}", text(&ended.stdout), text(&ended.stderr)),
+        }
+    }
+
+    fn observations(&self) -> Vec<Observation> {
+        journal::read(&self.run_folder().join(journal::FILE)).unwrap().observations
+    }
+
+    /// Runs so many trials of a pair and returns them; the journal must be whole and no process or pipe may be left.
+    fn trials(&self, pair: [&str; 2], sharing: &str, count: u32) -> Vec<Observation> {
+        self.campaign(pair, &[sharing], count);
+        let ended = self.play();
+        assert_eq!(ended.code, Some(0), "{}", ended.output);
+        let content = journal::read(&self.run_folder().join(journal::FILE)).unwrap();
+        assert!(!content.is_torn);
+        assert_eq!(content.observations.len(), count as usize, "{}", ended.output);
+        self.assert_clean();
+        content.observations
+    }
+
+    /// Nothing of the scene lives or lies around.
+    fn assert_clean(&self) {
+        let pipes: Vec<_> =
+            std::fs::read_dir(self.folder.path().join("pipes")).unwrap().flatten().map(|e| e.path()).collect();
+        assert!(pipes.is_empty(), "left behind: {pipes:?}");
+        let processes = self.processes();
+        assert!(processes.is_empty(), "still alive: {processes:?}");
+    }
+
+    /// Processes whose environment names this scene.
+    fn processes(&self) -> Vec<(u32, String)> {
+        let needle = format!("ELASTICO_MOCK={}", self.folder.path().join("mock").display());
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            if environment.windows(needle.len()).any(|window| window == needle.as_bytes()) {
+                let command = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+                found.push((id, command.replace('\0', " ")));
+            }
+        }
+        found
+    }
+}
+
+/// The folder of the stand-ins; `None`, with the reason printed, where there is no compiler.
+fn stand_ins() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stand-ins");
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/mock/build.sh");
+            let built = Command::new("sh").arg(script).arg(&folder).output().expect("a shell");
+            if built.status.code() == Some(77) {
+                println!("skipped: {}", String::from_utf8_lossy(&built.stderr).trim());
+                return None;
+            }
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            Some(folder)
+        })
+        .as_deref()
+}
+
+/// The role of the coordinator; nothing when the tests run as tests.
+#[test]
+fn coordinator() {
+    let Some(folder) = std::env::var_os(PLAY).map(PathBuf::from) else { return };
+    let worker = std::env::var_os("ELASTICO_TEST_WORKER").unwrap();
+    let campaign = Campaign::read(&folder.join("campaign.toml")).unwrap();
+    let options = CudaOptions {
+        cache: folder.join("cache"),
+        pipes: folder.join("pipes"),
+        context_timeout: Duration::from_secs(4),
+        counting: Duration::from_millis(300),
+        telemetry_hertz: 20.0,
+        processes: ProcessOptions {
+            ring_folder: folder.join("mock"),
+            start_timeout: Duration::from_secs(20),
+            hang_timeout: Duration::from_millis(1500),
+            drain_timeout: Duration::from_secs(3),
+            stop_timeout: Duration::from_secs(3),
+            ..ProcessOptions::default()
+        },
+        ..CudaOptions::default()
+    };
+    let mut device = match CudaDevice::new(vec![worker], 0, options) {
+        Ok(device) => device,
+        Err(fault) => {
+            println!("no device: {fault}");
+            std::process::exit(3);
+        }
+    };
+    let run_folder = folder.join("run");
+    let options = RunOptions { resume: run_folder.exists(), ..RunOptions::default() };
+    let ran = run(&campaign, &Catalogue::bundled(), &mut device, &run_folder, &options, &mut |progress| {
+        let observation = progress.observation;
+        println!("{} {} {:?}", observation.trial, observation.outcome, observation.attempts.iter().map(|attempt| (attempt.outcome, attempt.detail.clone())).collect::<Vec<_>>());
+    });
+    match ran {
+        Ok(report) => println!("{:?}", report.stopped),
+        Err(error) => {
+            println!("{error}");
+            std::process::exit(2);
+        }
+    }
+}
