@@ -496,6 +496,8 @@ static int error_text(int code, const char **text, bool name) {
     return INVALID_VALUE;
 }
 
+/* NVRTC asks for a table of the driver's compile cache and takes it for granted unless told no. */
+API(cuGetExportTable)(const void **table, const void *id) { (void)id; *table = NULL; return NOT_SUPPORTED; }
 API(cuGetErrorName)(int code, const char **text) { return error_text(code, text, true); }
 API(cuGetErrorString)(int code, const char **text) { return error_text(code, text, false); }
 

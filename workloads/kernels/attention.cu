@@ -1,6 +1,8 @@
 // Fused attention: scores are never written to memory. Arrays are [batch, position, head, dimension]; a row (one position)
 // may be part of a wider one, as in the output of a product that makes queries, keys and values at once.
+#ifndef ELASTICO_COMMON
 #include "common.cuh"
+#endif
 
 #define NEVER (-1.0e30f)
 #define LOG2E 1.4426950408889634f

@@ -1,6 +1,8 @@
 // The three convolutions of a layer as implicit products C[m,n] = sum over k of A[m,k] B[n,k]: patches are gathered into
 // shared memory and never written out. Images are [batch, row, column, channel], filters [out, row, column, in].
+#ifndef ELASTICO_COMMON
 #include "common.cuh"
+#endif
 
 #define TILE 64
 // A tile is 16 words deep: 16 TF32 or FP32, 32 16-bit, 64 8-bit elements. Rows are 4 words longer, so that eight of them

@@ -1,5 +1,7 @@
 // Initial contents of big buffers, a device clock and a checksum.
+#ifndef ELASTICO_COMMON
 #include "common.cuh"
+#endif
 
 // Four 16-bit numbers add up exactly, so that host and device agree bit for bit.
 __device__ inline float normal(u64 bits, float factor) {

@@ -1,7 +1,9 @@
 // Norms and softmax over the columns of each row. A warp has a row of up to 1,024 columns, a block a longer one; very
 // long rows (batch norm) are split over blocks, which meet in a small array of partial sums. A row is read twice, the
 // second time from a cache.
+#ifndef ELASTICO_COMMON
 #include "common.cuh"
+#endif
 
 #define EPSILON 1.0e-5f
 

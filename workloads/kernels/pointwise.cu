@@ -1,5 +1,7 @@
 // Pointwise functions and optimisers: memory-bound, four elements for each thread.
+#ifndef ELASTICO_COMMON
 #include "common.cuh"
+#endif
 
 template <class T>
 struct Inputs {

@@ -1,5 +1,7 @@
 // Reads and atomic updates of rows of a table at random.
+#ifndef ELASTICO_COMMON
 #include "common.cuh"
+#endif
 
 // Adds up `pooled` rows of the table for each row of the output; a warp has one output row. Where rows are short, groups
 // of `lanes` lanes read several rows at once.

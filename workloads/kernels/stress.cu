@@ -1,5 +1,7 @@
 // Loops that press one resource each.
+#ifndef ELASTICO_COMMON
 #include "common.cuh"
+#endif
 
 #define KERNEL extern "C" __global__ void
 
