@@ -21,7 +21,8 @@
 #
 # and starts its program with LD_LIBRARY_PATH and PATH beginning with that folder and ELASTICO_MOCK set to a fresh folder
 # that holds a file `script` (see script.h and the top of each .c). A second call with the same defines and unchanged
-# sources does nothing, so that the folder may be kept. Exit code 77: there is no C compiler.
+# sources does nothing, so that the folder may be kept. Exit code 77: there is no C compiler. -DWITHOUT_HOST_KERNELS leaves
+# the kernels out, which only `functional 1` needs and which take most of the time.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 kernels=$here/../../workloads/kernels
@@ -61,6 +62,7 @@ if [ -f "$here/mps_control.c" ]; then
     mv "$folder/.control.new" "$folder/nvidia-cuda-mps-control"
 fi
 # The kernels as host code, for functional mode. Each file is its own unit: their helpers share names.
+case " $* " in *" -DWITHOUT_HOST_KERNELS "*) kernels= ;; esac
 if [ -d "$kernels" ] && command -v "$cxx" >/dev/null; then
     units=$folder/.units
     rm -rf "$units"

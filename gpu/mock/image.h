@@ -89,8 +89,12 @@ static bool image_read_elf(struct image *image, const unsigned char *data) {
     return true;
 }
 
-/* Bytes of one parameter of a declaration such as `const unsigned long long *restrict rows`. */
-static unsigned image_parameter_size(const char *text) {
+/* Bytes of one parameter of a declaration such as `const unsigned long long *restrict rows`; cuts its name off. */
+static unsigned image_parameter_size(char *text) {
+    size_t end = strlen(text);
+    while (end && isspace((unsigned char)text[end - 1])) end--;
+    while (end && (isalnum((unsigned char)text[end - 1]) || text[end - 1] == '_')) end--;
+    if (end) text[end] = 0;
     if (strchr(text, '*') || strstr(text, "long long") || strstr(text, "double") || strstr(text, "size_t") ||
         strstr(text, "64") || strstr(text, "u64"))
         return 8;

@@ -37,7 +37,8 @@
 #define MOCK_VISIBLE__(hide) MOCK_THIRD(hide "default", "default", 0)
 #define MOCK_VISIBLE_(value) MOCK_VISIBLE__(MOCK_HIDE_##value)
 #define MOCK_VISIBLE(flag) MOCK_VISIBLE_(flag)
-#define API(name) __attribute__((visibility(MOCK_VISIBLE(WITHOUT_##name)))) int name
+#define EXPORT(type, name) __attribute__((visibility(MOCK_VISIBLE(WITHOUT_##name)))) type name
+#define API(name) EXPORT(int, name)
 
 #define MOCK_HANG (-1)
 #define MOCK_FAULTS 64

@@ -1,5 +1,7 @@
 //! The stand-in libraries and programs, built once per test binary.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up shall fail")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
