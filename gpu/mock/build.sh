@@ -50,8 +50,8 @@ library() { # soname source flags...
 }
 
 library libcuda.so.1 cuda.c "$@"
-library libnvidia-ml.so.1 nvml.c -DCOMPUTE_MODE=0 "$@"
-library libcupti.so.13 cupti.c -DVERSION=130001 -DRESULT=0 "$@"
+library libnvidia-ml.so.1 nvml.c "$@"
+library libcupti.so.13 cupti.c "$@"
 library libnvperf_host.so nvperf_host.c "$@"
 library libcublasLt.so.13 cublas_lt.c "$@"
 library libnvrtc.so.13 nvrtc.c "$@"

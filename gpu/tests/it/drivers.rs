@@ -70,11 +70,16 @@ fn nvml_modes_become_remedies() {
         return;
     };
     let checks = probe(&ProbeOptions { nvml_library: Some(library), ..ProbeOptions::default() });
-    assert_eq!(find(&checks, "nvml.library").finding, "driver 580.1");
+    assert_eq!(find(&checks, "nvml.library").finding, "driver 580.159.03");
     let device = find(&checks, "nvml.device.0");
     assert_eq!(device.status, Status::Warn);
-    assert!(device.finding.contains("Stand-in H100, persistence off, compute mode default"), "{device:?}");
-    assert!(device.finding.contains("SM clock 1200 of 1980 MHz"), "{device:?}");
+    assert!(
+        device
+            .finding
+            .contains("Stand-in H200, 141.8 of 144.0 GB free, persistence off, compute mode default, ECC on"),
+        "{device:?}"
+    );
+    assert!(device.finding.contains("SM clock 1980 of 1980 MHz"), "{device:?}");
     assert!(!device.finding.contains("MIG"), "what is not supported is not claimed: {device:?}");
     assert_eq!(device.fix.as_deref(), Some("nvidia-smi -i 0 -pm 1"));
 
