@@ -121,7 +121,7 @@ API(nvrtcCompileProgram)(struct program *program, int count, const char *const *
     int size = asprintf(&program->image, "ELASTICO-CUBIN sm_%d\n%s", architecture, text);
     free(text);
     if (size < 0) return 1;
-    program->size = (size_t)size + 1; /* with the closing zero: who loads an image is not told its size */
+    program->size = (size_t)size; /* text: who loads it closes it with a zero */
     return 0;
 }
 

@@ -211,7 +211,8 @@ impl Campaign {
             return Err(self.refuse_at("max_seconds", message));
         }
         if self.at_once && self.device.iter().any(|device| !matches!(device, DeviceName::Cuda(_))) {
-            let message = "only GPUs can be measured at once: other devices take the same host cores".to_owned();
+            let message =
+                "only GPUs can be measured at once: other devices take the same host cores".to_owned();
             return Err(self.refuse_at("at_once", message));
         }
         Ok(())

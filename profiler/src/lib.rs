@@ -64,6 +64,7 @@ pub use observation::{
 pub use plan::{Cell, Plan, PlanHeader, Role, Skipped, Trial, WorkloadFacts, program_on};
 pub use protocol::{Protocol, ProtocolSettings};
 pub use run::{
-    OpenDevice, Progress, RunOptions, RunReport, ShowProgress, Status, Stopped, device_of, run, run_all, status, status_all,
+    OpenDevice, Progress, RunOptions, RunReport, ShowProgress, Status, Stopped, device_of, run, run_all,
+    status, status_all,
 };
 pub use schedule::{Results, Schedule, State};

@@ -202,7 +202,8 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
 }
 
 /// Makes a device of its name, with host cores of its own where several are measured at once.
-pub type OpenDevice<'a> = dyn Fn(&DeviceName, Option<Vec<usize>>) -> Result<Box<dyn Device>, Error> + Sync + 'a;
+pub type OpenDevice<'a> =
+    dyn Fn(&DeviceName, Option<Vec<usize>>) -> Result<Box<dyn Device>, Error> + Sync + 'a;
 
 /// Takes the progress of all devices, of several threads where they are measured at once.
 pub type ShowProgress<'a> = dyn FnMut(&Progress<'_>) + Send + 'a;
@@ -277,7 +278,11 @@ fn at_once(
     if cores.len() < parts.len() {
         return Err(Error::NoDevice {
             device,
-            reason: format!("{} devices at once need as many host cores, there are {}", parts.len(), cores.len()),
+            reason: format!(
+                "{} devices at once need as many host cores, there are {}",
+                parts.len(),
+                cores.len()
+            ),
         });
     }
     let progress = Mutex::new(progress);
@@ -302,7 +307,9 @@ fn at_once(
             .iter()
             .enumerate()
             .map(|(index, part)| {
-                scope.spawn(move || measure(index, part).inspect_err(|_| failed.store(true, Ordering::Relaxed)))
+                scope.spawn(move || {
+                    measure(index, part).inspect_err(|_| failed.store(true, Ordering::Relaxed))
+                })
             })
             .collect();
         threads

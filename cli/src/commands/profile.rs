@@ -135,8 +135,7 @@ pub(crate) fn open(
     name: &DeviceName,
     cores: Option<Vec<usize>>,
 ) -> Result<Box<dyn Device>, elastico_profiler::Error> {
-    let refused =
-        |reason| elastico_profiler::Error::NoDevice { device: name.to_string(), reason };
+    let refused = |reason| elastico_profiler::Error::NoDevice { device: name.to_string(), reason };
     let worker = || match std::env::current_exe() {
         Ok(program) => Ok(vec![program.into_os_string(), "worker".into()]),
         Err(error) => Err(refused(format!("this program does not know its own path: {error}"))),
@@ -290,8 +289,7 @@ pub(crate) fn measure(
         }
     };
     let options = RunOptions { interrupted: Some(&interrupted), ..options };
-    let reports =
-        elastico_profiler::run_all(campaign, catalogue, folder, &options, &open, &mut progress)?;
+    let reports = elastico_profiler::run_all(campaign, catalogue, folder, &options, &open, &mut progress)?;
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }

@@ -1,6 +1,7 @@
 //! The ring between real processes, and the probe against stand-in drivers.
 
 mod counters;
+mod device;
 mod drivers;
 mod metrics;
 mod mps;

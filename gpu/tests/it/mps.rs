@@ -1,8 +1,8 @@
 //! The MPS daemon's owner against the stand-in control program, with every fault that it can be scripted to have.
 
-use crate::stand_ins::{script, stand_ins};
-
 #![expect(clippy::unwrap_used, reason = "a case that cannot be set up shall fail")]
+
+use crate::stand_ins::{script, stand_ins};
 use elastico_core::{Hint as _, Outcome};
 use elastico_gpu::mps::{Daemon, DaemonOptions, MpsError, sweep, without_mps};
 use std::os::unix::fs::PermissionsExt as _;

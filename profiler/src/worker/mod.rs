@@ -42,11 +42,8 @@ pub(crate) const CORES: &str = "ELASTICO_WORKER_CORES";
 fn sampler() -> ExitCode {
     // A coordinator that dies closes the pipe, and the sampler leaves; this is for one that is stopped for good.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let cores: Vec<usize> = std::env::var(CORES)
-        .unwrap_or_default()
-        .split(',')
-        .filter_map(|core| core.parse().ok())
-        .collect();
+    let cores: Vec<usize> =
+        std::env::var(CORES).unwrap_or_default().split(',').filter_map(|core| core.parse().ok()).collect();
     if !cores.is_empty()
         && let Err(error) = pin(&cores)
     {
@@ -145,8 +142,11 @@ fn make_steps(work: &Work) -> Result<(), Failure> {
                 allocated += engine.allocated();
                 served.push(Served { producer, engine, is_idle: seat.idle, fault });
             }
-            let ready =
-                |allocated_bytes| Reply::Ready { allocated_bytes, peak_resident_bytes: peak_resident(), gpu: None };
+            let ready = |allocated_bytes| Reply::Ready {
+                allocated_bytes,
+                peak_resident_bytes: peak_resident(),
+                gpu: None,
+            };
             let engines = serve(served, work, |_| None, || ready(allocated))?;
             engines.into_iter().for_each(CpuEngine::stop);
         }

@@ -72,8 +72,8 @@ impl Source {
         }
         match self {
             Self::Gpm(no_pm) => {
-                let opened =
-                    Gpm::open(&place.options.libraries, place.uuid).and_then(|mut gpm| gpm.start().map(|()| gpm));
+                let opened = Gpm::open(&place.options.libraries, place.uuid)
+                    .and_then(|mut gpm| gpm.start().map(|()| gpm));
                 match opened {
                     Ok(gpm) => Reading::Gpm(Box::new(gpm), no_pm.clone()),
                     Err(error) => {
@@ -109,7 +109,9 @@ impl Source {
                 }
             },
             (Reading::None(reason), _) => Read { values: BTreeMap::new(), status: reason },
-            (Reading::Pm, _) => Read { values: BTreeMap::new(), status: "none: the sampler is gone".to_owned() },
+            (Reading::Pm, _) => {
+                Read { values: BTreeMap::new(), status: "none: the sampler is gone".to_owned() }
+            }
         };
         let doubt = suspicion(&read.values, busy);
         let is_suspect = doubt.is_some();

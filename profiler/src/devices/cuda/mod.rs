@@ -235,11 +235,7 @@ impl CudaDevice {
     }
 
     fn cuda_work(&self) -> CudaWork {
-        CudaWork {
-            libraries: self.options.libraries.clone(),
-            cache: self.options.cache.clone(),
-            split: None,
-        }
+        CudaWork { libraries: self.options.libraries.clone(), cache: self.options.cache.clone(), split: None }
     }
 
     /// Starts the processes of a session and waits until they are ready; with what each of them reports.
@@ -302,7 +298,8 @@ impl Device for CudaDevice {
         let sides: &[Side] =
             if request.co_runner.is_some() { &[Side::Subject, Side::CoRunner] } else { &[Side::Subject] };
         let arrangement = Arrangement::new(request.sharing, sides.len() == 2, || {
-            elastico_gpu::mig::instances(&self.options.libraries, self.index).map_err(|error| error.to_string())
+            elastico_gpu::mig::instances(&self.options.libraries, self.index)
+                .map_err(|error| error.to_string())
         })?;
         // Errors that belong to a session before this one are not this one's.
         let _ = self.poller.xid(true);

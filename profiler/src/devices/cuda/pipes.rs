@@ -41,9 +41,9 @@ impl Drop for EmptyPipes {
 fn sweep(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.strip_prefix('.')?.split('.').next()?.parse::<u32>().ok());
+        let owner = name.to_str().and_then(|name| {
+            name.strip_prefix(PREFIX)?.strip_prefix('.')?.split('.').next()?.parse::<u32>().ok()
+        });
         if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
             let _ = std::fs::remove_dir_all(entry.path());
         }

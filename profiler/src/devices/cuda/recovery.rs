@@ -19,8 +19,11 @@ impl CudaDevice {
         let mut fault = fault;
         if let Some(xid) = self.poller.xid(true) {
             let outcome = if fault.outcome == Outcome::DeviceLost { fault.outcome } else { xid.outcome };
-            let detail =
-                if fault.detail == xid.detail { xid.detail } else { format!("{}; {}", xid.detail, fault.detail) };
+            let detail = if fault.detail == xid.detail {
+                xid.detail
+            } else {
+                format!("{}; {}", xid.detail, fault.detail)
+            };
             fault = Fault { outcome, detail };
         }
         if arrangement.is_mps() {

@@ -212,7 +212,12 @@ mod tests {
         assert_eq!(check("time_slice", [(132, false), (132, false)]).unwrap(), mode("time_slice"));
         for (sharing, seen, outcome, part) in [
             ("mps(0.3,0.7)", [(132, true), (92, true)], Outcome::Unsupported, "sees 132 SMs"),
-            ("mps(0.3,0.7)", [(40, true), (92, false)], Outcome::MpsFault, "co-runner's worker a context without"),
+            (
+                "mps(0.3,0.7)",
+                [(40, true), (92, false)],
+                Outcome::MpsFault,
+                "co-runner's worker a context without",
+            ),
             ("time_slice", [(132, true), (132, false)], Outcome::Unsupported, "not ours"),
             ("time_slice", [(132, false), (66, false)], Outcome::Unsupported, "66 of 132"),
         ] {

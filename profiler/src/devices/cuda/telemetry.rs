@@ -32,9 +32,7 @@ impl Poller {
         let identity = opened.identity();
         let no_xids = opened.xids_missing().map(str::to_owned);
         match TelemetryPoller::start(opened, hertz) {
-            Ok(poller) => {
-                (Self::Open { poller, seen: monotonic_nanoseconds(), no_xids }, Some(identity))
-            }
+            Ok(poller) => (Self::Open { poller, seen: monotonic_nanoseconds(), no_xids }, Some(identity)),
             Err(error) => (Self::Absent(format!("no thread for it: {error}")), Some(identity)),
         }
     }
@@ -81,7 +79,8 @@ impl Poller {
 
 fn summary(window: &TelemetryWindow) -> Telemetry {
     // The counter is exact over the phase; the power reading is the mean of some time before it.
-    let by_energy = window.energy_joules.filter(|_| window.seconds >= 0.5).map(|joules| joules / window.seconds);
+    let by_energy =
+        window.energy_joules.filter(|_| window.seconds >= 0.5).map(|joules| joules / window.seconds);
     Telemetry {
         clock: window.sm_clock_mean_hertz.map(Hertz),
         memory_clock: window.memory_clock_mean_hertz.map(Hertz),
@@ -94,7 +93,8 @@ fn summary(window: &TelemetryWindow) -> Telemetry {
 }
 
 /// Values that become columns, by the names that the window gives reasons under.
-const COLUMNS: &[&str] = &["sm_clock", "memory_clock", "power", "temperature", "memory_temperature", "throttle"];
+const COLUMNS: &[&str] =
+    &["sm_clock", "memory_clock", "power", "temperature", "memory_temperature", "throttle"];
 
 /// Why values are missing, or `ok`.
 fn status(window: &TelemetryWindow, no_xids: Option<&str>) -> String {

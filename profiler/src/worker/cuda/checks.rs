@@ -84,7 +84,9 @@ fn result_of(action: &Action) -> Option<Dtype> {
         Action::Gemm(call) if call.dtype != Dtype::Int8 => Some(call.dtype),
         Action::Kernel(call) => {
             let (_, suffix) = call.function.rsplit_once('_')?;
-            [Dtype::Fp64, Dtype::Fp32, Dtype::Fp16, Dtype::Bf16].into_iter().find(|dtype| dtype.as_str() == suffix)
+            [Dtype::Fp64, Dtype::Fp32, Dtype::Fp16, Dtype::Bf16]
+                .into_iter()
+                .find(|dtype| dtype.as_str() == suffix)
         }
         _ => None,
     }

@@ -32,11 +32,16 @@ pub(in crate::worker) fn inventory(libraries: &Libraries) -> Result<(), Failure>
 /// Runs one small kernel and looks at what it wrote.
 pub(in crate::worker) fn probe(work: &CudaWork) -> Result<(), Failure> {
     let context = super::open(work)?;
-    let op = Op::Elementwise { elements: 1 << 12, inputs: 1, outputs: 1, flops_per_element: 2, dtype: Dtype::Fp32 };
+    let op = Op::Elementwise {
+        elements: 1 << 12,
+        inputs: 1,
+        outputs: 1,
+        flops_per_element: 2,
+        dtype: Dtype::Fp32,
+    };
     let program = StepProgram { ops: vec![op], sections: Vec::new(), memory: Memory::default(), duty: 1.0 };
     let mut kernels = Kernels::new(&context, work);
-    let mut engine =
-        CudaEngine::build(&context, context.stream()?, &mut kernels, work, &program, Seed(1))?;
+    let mut engine = CudaEngine::build(&context, context.stream()?, &mut kernels, work, &program, Seed(1))?;
     engine.submit()?;
     engine.complete(&|| ())?;
     engine.check()?;

@@ -6,7 +6,9 @@ use super::short_digest;
 use elastico_gpu::cubin::Cache;
 use elastico_gpu::cuda::{Argument, Context, CudaError, Function, Memory, Module, Pinned, Stream};
 use elastico_gpu::gemm::{Gemm, GemmShape};
-use elastico_workloads::launch::{self, Action, Buffer, GemmCall, KERNEL_FILES, KernelCall, LaunchPlan, Place};
+use elastico_workloads::launch::{
+    self, Action, Buffer, GemmCall, KERNEL_FILES, KernelCall, LaunchPlan, Place,
+};
 use std::collections::BTreeMap;
 
 /// Most parameters of a kernel.
@@ -43,8 +45,7 @@ impl<'a> Kernels<'a> {
                 .find(|known| known.name == file)
                 .ok_or_else(|| Failure::crash(format!("the plan names no file of ours: {file}")))?;
             let capability = self.context.facts().compute_capability;
-            let binary =
-                self.cache.get_or_compile(&self.work.libraries, source.source, file, capability)?;
+            let binary = self.cache.get_or_compile(&self.work.libraries, source.source, file, capability)?;
             self.modules.insert(file, self.context.load_module(&binary)?);
             self.binaries.push(binary);
         }
@@ -68,8 +69,18 @@ pub(super) enum Ready {
     Kernel(Function, KernelCall),
     /// A product by the description of this index.
     Gemm(usize, GemmCall),
-    ToDevice { from: usize, to: usize, bytes: u64, overlapped: bool },
-    ToHost { from: usize, to: usize, bytes: u64, overlapped: bool },
+    ToDevice {
+        from: usize,
+        to: usize,
+        bytes: u64,
+        overlapped: bool,
+    },
+    ToHost {
+        from: usize,
+        to: usize,
+        bytes: u64,
+        overlapped: bool,
+    },
     HostGap(f64),
 }
 
@@ -214,8 +225,7 @@ impl Loaded {
                 let operand = |operand: &launch::Operand| {
                     Ok::<_, Failure>((self.memory(operand.buffer)?, operand.offset))
                 };
-                let (_, gemm) =
-                    self.gemms.get(*index).ok_or_else(|| foreign("a product"))?;
+                let (_, gemm) = self.gemms.get(*index).ok_or_else(|| foreign("a product"))?;
                 Ok(gemm.run(stream, operand(&call.a)?, operand(&call.b)?, operand(&call.c)?)?)
             }
             Ready::ToDevice { from, to, bytes, .. } => {
@@ -249,7 +259,10 @@ impl Loaded {
 fn allocate(context: &Context, buffer: &Buffer) -> Result<Held, Failure> {
     let told = |error: CudaError| {
         let failure = Failure::from(error);
-        Failure { detail: format!("{} bytes for {}: {}", buffer.bytes, buffer.label, failure.detail), ..failure }
+        Failure {
+            detail: format!("{} bytes for {}: {}", buffer.bytes, buffer.label, failure.detail),
+            ..failure
+        }
     };
     Ok(match buffer.place {
         Place::Device => Held::Device(context.allocate(buffer.bytes).map_err(told)?),

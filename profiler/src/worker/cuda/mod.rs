@@ -62,15 +62,20 @@ pub(super) fn work(work: &Work, cuda: &CudaWork) -> Result<(), Failure> {
     // The driver's own threads have all the cores by now; the ones that submit keep one each.
     let cores = work.cores.clone();
     let allocated = report.allocated_bytes.iter().sum();
-    let engines = serve(served, work, |place| cores.get(place * cores.len() / work.seats.len()).copied(), || {
-        // Memory as it is after the warm-up, when every lazy allocation is made.
-        let (free_bytes, total_bytes) = context.memory_info().unwrap_or((0, 0));
-        Reply::Ready {
-            allocated_bytes: allocated,
-            peak_resident_bytes: peak_resident(),
-            gpu: Some(Box::new(GpuReport { free_bytes, total_bytes, ..report })),
-        }
-    })?;
+    let engines = serve(
+        served,
+        work,
+        |place| cores.get(place * cores.len() / work.seats.len()).copied(),
+        || {
+            // Memory as it is after the warm-up, when every lazy allocation is made.
+            let (free_bytes, total_bytes) = context.memory_info().unwrap_or((0, 0));
+            Reply::Ready {
+                allocated_bytes: allocated,
+                peak_resident_bytes: peak_resident(),
+                gpu: Some(Box::new(GpuReport { free_bytes, total_bytes, ..report })),
+            }
+        },
+    )?;
     // Graphs, memory and context go before the process does: an MPS server must see the client leave.
     drop(engines);
     context.synchronize()?;

@@ -120,10 +120,7 @@ impl Scene {
     fn play(&self) -> Ended {
         let ended = self.start().wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ended {
-            code: ended.status.code(),
-            output: format!("{}{}", text(&ended.stdout), text(&ended.stderr)),
-        }
+        Ended { code: ended.status.code(), output: format!("{}{}", text(&ended.stdout), text(&ended.stderr)) }
     }
 
     fn observations(&self) -> Vec<Observation> {
@@ -144,8 +141,11 @@ impl Scene {
 
     /// Nothing of the scene lives or lies around.
     fn assert_clean(&self) {
-        let pipes: Vec<_> =
-            std::fs::read_dir(self.folder.path().join("pipes")).unwrap().flatten().map(|e| e.path()).collect();
+        let pipes: Vec<_> = std::fs::read_dir(self.folder.path().join("pipes"))
+            .unwrap()
+            .flatten()
+            .map(|e| e.path())
+            .collect();
         assert!(pipes.is_empty(), "left behind: {pipes:?}");
         let processes = self.processes();
         assert!(processes.is_empty(), "still alive: {processes:?}");
@@ -156,7 +156,9 @@ impl Scene {
         let needle = format!("ELASTICO_MOCK={}", self.folder.path().join("mock").display());
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
             let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
             if environment.windows(needle.len()).any(|window| window == needle.as_bytes()) {
                 let command = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
@@ -218,7 +220,16 @@ fn coordinator() {
     let options = RunOptions { resume: run_folder.exists(), ..RunOptions::default() };
     let ran = run(&campaign, &Catalogue::bundled(), &mut device, &run_folder, &options, &mut |progress| {
         let observation = progress.observation;
-        println!("{} {} {:?}", observation.trial, observation.outcome, observation.attempts.iter().map(|attempt| (attempt.outcome, attempt.detail.clone())).collect::<Vec<_>>());
+        println!(
+            "{} {} {:?}",
+            observation.trial,
+            observation.outcome,
+            observation
+                .attempts
+                .iter()
+                .map(|attempt| (attempt.outcome, attempt.detail.clone()))
+                .collect::<Vec<_>>()
+        );
     });
     match ran {
         Ok(report) => println!("{:?}", report.stopped),
