@@ -12,6 +12,7 @@
  *   lost <ms>                       from then on every call on the device says GPU_IS_LOST
  *   deny <function>                 that call lacks permission
  *   persistence 1, compute_mode <n>, pcie <generation> <lanes>
+ *   mig_off 1                       the GPU can be divided and is not (without: MIG is not supported)
  *   gpm 0                           no GPM, as before Hopper
  *   gpm_value <metric id> <value>   `nan` for no number
  *   fault <function> <code>         as in script.h; 3 is NOT_SUPPORTED
@@ -176,7 +177,7 @@ static bool has_instances(int index) {
 API(nvmlDeviceGetMigMode)(struct gpu *device, unsigned *now, unsigned *next) {
     BEGIN(device);
     *now = *next = has_instances(device->index);
-    return *now ? OK : NOT_SUPPORTED;
+    return *now || mock_flag("mig_off") ? OK : NOT_SUPPORTED;
 }
 API(nvmlDeviceGetMaxMigDeviceCount)(struct gpu *device, unsigned *count) { BEGIN(device); *count = has_instances(device->index) ? 7 : 0; return OK; }
 API(nvmlDeviceGetMigDeviceHandleByIndex)(struct gpu *device, unsigned index, struct gpu **instance) {

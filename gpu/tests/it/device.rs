@@ -2,7 +2,7 @@
 //!
 //! The driver is loaded by child processes only, which are this same test binary: a script holds for a whole process.
 
-use crate::stand_ins::{script, stand_ins};
+use crate::support::{scene, stand_ins};
 use elastico_core::Dtype;
 use elastico_gpu::cubin::compile;
 use elastico_gpu::cuda::{Argument, Context, CudaError, Driver, Event, Memory, Stream};
@@ -194,7 +194,7 @@ fn say_go(mock: &Path, count: usize) {
 /// Runs children together, each a role and its environment.
 fn together(lines: &str, children: &[(&str, &[(&str, &str)])]) -> Option<Vec<BTreeMap<String, String>>> {
     let libraries = stand_ins()?;
-    let mock = script(lines);
+    let mock = scene(lines);
     let running: Vec<_> = children
         .iter()
         .map(|(role, environment)| Running::start(libraries, mock.path(), role, environment))
@@ -254,7 +254,7 @@ fn mps_shares_limit_and_do_not_add_up_to_more_than_the_device() {
 #[test]
 fn a_killed_process_is_forgotten() {
     let Some(libraries) = stand_ins() else { return };
-    let mock = script("kernel_microseconds * 1250\nmemory 10000000000\n");
+    let mock = scene("kernel_microseconds * 1250\nmemory 10000000000\n");
     let mut victim = Running::start(libraries, mock.path(), "steps", &[("ELASTICO_TEST_SECONDS", "60")]);
     let survivor = Running::start(libraries, mock.path(), "steps", &[("ELASTICO_TEST_SECONDS", "0.8")]);
     say_go(mock.path(), 2);
@@ -269,7 +269,7 @@ fn a_killed_process_is_forgotten() {
 #[test]
 fn memory_is_one_for_all_processes() {
     let Some(libraries) = stand_ins() else { return };
-    let mock = script("memory 10000000000\n");
+    let mock = scene("memory 10000000000\n");
     let first = Running::start(libraries, mock.path(), "memory", &[]);
     let deadline = Instant::now() + Duration::from_secs(20);
     while !std::fs::read_dir(mock.path())
@@ -302,7 +302,7 @@ fn scripted_faults_come_where_and_when_they_are_scripted() {
     ];
     for (lines, outcome, part) in cases {
         let Some(libraries) = stand_ins() else { return };
-        let mock = script(lines);
+        let mock = scene(lines);
         std::fs::write(mock.path().join("go"), b"").unwrap();
         let said = Running::start(libraries, mock.path(), "steps", &[]).finish();
         assert_eq!(said.get("outcome").map(String::as_str), Some(outcome), "{lines}: {said:?}");
@@ -326,7 +326,7 @@ fn a_fault_for_one_side_or_once_spares_the_others() {
 #[test]
 fn work_can_hang_and_a_context_can_take_its_time() {
     let Some(libraries) = stand_ins() else { return };
-    let mock = script("fault cuGraphLaunch hang after 5\n");
+    let mock = scene("fault cuGraphLaunch hang after 5\n");
     std::fs::write(mock.path().join("go"), b"").unwrap();
     let mut stuck = Running::start(libraries, mock.path(), "steps", &[]);
     std::thread::sleep(Duration::from_millis(1200));
@@ -334,7 +334,7 @@ fn work_can_hang_and_a_context_can_take_its_time() {
     stuck.child.kill().unwrap();
     stuck.child.wait().unwrap();
 
-    let mock = script("context_milliseconds 400\n");
+    let mock = scene("context_milliseconds 400\n");
     let begin = Instant::now();
     Running::start(libraries, mock.path(), "open", &[]).finish();
     assert!(begin.elapsed() >= Duration::from_millis(400));
@@ -345,7 +345,7 @@ fn visible_devices_are_chosen_by_index_and_uuid() {
     let Some(libraries) = stand_ins() else { return };
     let lines = "devices 2\nmig MIG-57a1d100-0000-0000-0000-000000000001 3g.71gb 60 71000000000 1\n";
     let seen = |visible: &str| {
-        let mock = script(lines);
+        let mock = scene(lines);
         Running::start(libraries, mock.path(), "open", &[("CUDA_VISIBLE_DEVICES", visible)]).finish()
     };
     let first = seen("0");
@@ -378,7 +378,7 @@ fn a_driver_without_a_function_is_refused_by_its_name() {
         .status()
         .unwrap();
     assert!(built.success());
-    let mock = script("");
+    let mock = scene("");
     let cuda = [("ELASTICO_CUDA", library.to_str().unwrap())];
     let said = Running::start(folder.path(), mock.path(), "open", &cuda).finish();
     assert!(said["error"].contains("cuGreenCtxStreamCreate"), "{said:?}");
@@ -493,7 +493,7 @@ fn products() -> Result<(), CudaError> {
 #[test]
 fn products_of_all_formats_are_right_in_functional_mode() {
     let Some(libraries) = stand_ins() else { return };
-    let mock = script("functional 1\n");
+    let mock = scene("functional 1\n");
     let said = Running::start(libraries, mock.path(), "products", &[]).finish();
     assert!(!said.contains_key("error"), "{said:?}");
 }

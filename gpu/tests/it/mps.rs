@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a case that cannot be set up shall fail")]
 
-use crate::stand_ins::{script, stand_ins};
+use crate::support::{alone, scene, stand_ins};
 use elastico_core::{Hint as _, Outcome};
 use elastico_gpu::mps::{Daemon, DaemonOptions, MpsError, sweep, without_mps};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +19,7 @@ struct Case {
 impl Case {
     fn new(lines: &str) -> Option<Self> {
         let program = stand_ins()?.join("nvidia-cuda-mps-control");
-        let mock = script(lines).keep();
+        let mock = scene(lines).keep();
         let folder = tempfile::Builder::new().prefix("m").tempdir().unwrap();
         std::fs::rename(&mock, folder.path().join("mock")).unwrap();
         let wrapper = folder.path().join("nvidia-cuda-mps-control");
@@ -269,4 +269,21 @@ fn without_a_program_there_is_absence_and_without_mps_no_pipe() {
     assert!(error.hint().unwrap().contains("nvidia-compute-utils"));
     let environment = without_mps(folder.path());
     assert_eq!(environment, [("CUDA_MPS_PIPE_DIRECTORY".to_owned(), folder.path().display().to_string())]);
+}
+
+#[test]
+fn a_strangers_daemon_is_in_the_way_only_where_the_gpu_takes_one_process() {
+    const NAME: &str = "mps::a_strangers_daemon_is_in_the_way_only_where_the_gpu_takes_one_process";
+    // A GPU of its own, so that the daemons of other tests are not in the way.
+    alone(NAME, "devices 2\ncompute_mode 3\n", || {
+        let Some(case) = Case::new("") else { return };
+        let uuid = Some("GPU-57a1d100-e1a5-4c00-8000-000000000001".to_owned());
+        let stranger = Daemon::start(&DaemonOptions { device_uuid: uuid.clone(), ..case.options() }).unwrap();
+        let other = Case::new("").unwrap();
+        let error = Daemon::start(&DaemonOptions { device_uuid: uuid, ..other.options() }).unwrap_err();
+        let MpsError::Foreign { process, .. } = &error else { panic!("{error}") };
+        assert_eq!(Some(*process), stranger.process_id());
+        assert!(error.hint().unwrap().contains("nvidia-smi -c DEFAULT"));
+        assert!(stranger.is_healthy());
+    });
 }
