@@ -85,6 +85,7 @@ impl Call {
             offset: view.offset,
             bytes: view.bytes(),
             is_written,
+            format: view.format,
         });
         self
     }

@@ -16,8 +16,12 @@ pub(super) enum Format {
     E4m3,
     /// A step of 1/32.
     I8,
-    /// Sums of INT8 products.
+    /// Counters and sums of INT8 products.
     I32,
+    /// Row numbers and positions; as `f64` exact below 2^53.
+    U64,
+    /// Bytes that nobody computes with.
+    Raw,
 }
 
 impl Format {
@@ -34,10 +38,10 @@ impl Format {
 
     pub(super) const fn bytes(self) -> u64 {
         match self {
-            Self::F64 => 8,
+            Self::F64 | Self::U64 => 8,
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::Bf16 => 2,
-            Self::E4m3 | Self::I8 => 1,
+            Self::E4m3 | Self::I8 | Self::Raw => 1,
         }
     }
 
@@ -52,6 +56,8 @@ impl Format {
             Self::E4m3 => small(word as u32, 4, 3, false),
             Self::I8 => f64::from(word as u8 as i8) * INT8_STEP,
             Self::I32 => f64::from(word as u32 as i32),
+            Self::U64 => word as f64,
+            Self::Raw => f64::from(word as u8),
         }
     }
 
@@ -64,7 +70,9 @@ impl Format {
             Self::Bf16 => rounded(value, 8, 7, true),
             Self::E4m3 => rounded(value, 4, 3, false),
             Self::I8 => u64::from((value / INT8_STEP).round_ties_even().clamp(-127.0, 127.0) as i8 as u8),
-            Self::I32 => u64::from(value as i32 as u32),
+            Self::I32 => u64::from(value as i64 as u32),
+            Self::U64 => value as u64,
+            Self::Raw => u64::from(value as u8),
         };
         for (index, byte) in bytes.iter_mut().enumerate() {
             *byte = (word >> (8 * index)) as u8;
@@ -73,19 +81,6 @@ impl Format {
 
     pub(super) fn write_single(self, value: f32, bytes: &mut [u8]) {
         self.write(f64::from(value), bytes);
-    }
-
-    /// Half a unit in the last place of a number near 1.
-    pub(super) const fn epsilon(self) -> f64 {
-        match self {
-            Self::F64 => 1.2e-16,
-            Self::F32 => 6e-8,
-            Self::F16 => 4.9e-4,
-            Self::Bf16 => 3.9e-3,
-            Self::E4m3 => 6.25e-2,
-            Self::I8 => INT8_STEP / 2.0,
-            Self::I32 => 0.0,
-        }
     }
 }
 

@@ -34,16 +34,20 @@
 
 mod arena;
 mod call;
+mod check;
 mod error;
 mod fill;
 mod format;
 mod lower;
 mod plan;
+mod reference;
 mod setup;
 
+pub use check::{Check, checks};
 pub use error::LaunchError;
 pub use fill::Fill;
 pub use plan::{Action, Argument, Buffer, CopyCall, GemmCall, KernelCall, Operand, Place, Target, Touch};
+pub use reference::reference;
 pub use setup::{checksum, checksum_call, mark_call};
 
 use crate::op::Op;

@@ -1,6 +1,7 @@
 //! The words of a launch plan: buffers, kernel calls, products, copies.
 
 use super::fill::Fill;
+use super::format::Format;
 use elastico_core::Dtype;
 use std::collections::BTreeSet;
 
@@ -107,6 +108,8 @@ pub struct Touch {
     pub bytes: u64,
     /// Whether it is written (it may be read too).
     pub is_written: bool,
+    /// What the range holds.
+    pub(super) format: Format,
 }
 
 /// An operand of a product.
@@ -147,20 +150,25 @@ pub struct GemmCall {
 }
 
 impl GemmCall {
+    /// The format of C.
+    pub(super) fn result(&self) -> Format {
+        if self.dtype == Dtype::Int8 { Format::I32 } else { Format::of(self.dtype) }
+    }
+
     /// The ranges that the product touches.
     pub fn touches(&self) -> [Touch; 3] {
-        let size = self.dtype.bytes() as u64;
-        let result = if self.dtype == Dtype::Int8 { 4 } else { size };
-        let touch = |operand: Operand, elements: u64, size: u64, is_written| Touch {
+        let format = Format::of(self.dtype);
+        let touch = |operand: Operand, elements: u64, format: Format, is_written| Touch {
             buffer: operand.buffer,
             offset: operand.offset,
-            bytes: elements * self.batch * size,
+            bytes: elements * self.batch * format.bytes(),
             is_written,
+            format,
         };
         [
-            touch(self.a, self.m * self.k, size, false),
-            touch(self.b, self.k * self.n, size, false),
-            touch(self.c, self.m * self.n, result, true),
+            touch(self.a, self.m * self.k, format, false),
+            touch(self.b, self.k * self.n, format, false),
+            touch(self.c, self.m * self.n, self.result(), true),
         ]
     }
 
@@ -191,7 +199,13 @@ impl Action {
             Self::Kernel(call) => call.touches.clone(),
             Self::Gemm(call) => call.touches().to_vec(),
             Self::Copy(call) => [(call.from, false), (call.to, true)]
-                .map(|(buffer, is_written)| Touch { buffer, offset: 0, bytes: call.bytes, is_written })
+                .map(|(buffer, is_written)| Touch {
+                    buffer,
+                    offset: 0,
+                    bytes: call.bytes,
+                    is_written,
+                    format: Format::Raw,
+                })
                 .to_vec(),
             Self::HostGap { .. } => Vec::new(),
         }

@@ -65,7 +65,7 @@ pub(super) fn fills(plan: &LaunchPlan) -> Result<Vec<Action>, LaunchError> {
 /// A call that writes the device's clock, in nanoseconds, to `slot` of an array of `unsigned long long` at the start of a
 /// buffer.
 pub fn mark_call(buffer: usize, slot: u32) -> KernelCall {
-    let slots = View { buffer, offset: 0, elements: u64::from(slot) + 1, format: Format::F64 };
+    let slots = View { buffer, offset: 0, elements: u64::from(slot) + 1, format: Format::U64 };
     let call = Call::new(("fill", "mark")).write(slots).u32(u64::from(slot)).block(32);
     call.grid("mark", [1, 1, 1]).expect("one block is a grid")
 }
@@ -75,7 +75,7 @@ pub fn mark_call(buffer: usize, slot: u32) -> KernelCall {
 pub fn checksum_call(from: usize, words: u64, sum: usize) -> KernelCall {
     let view = |buffer, elements, format| View { buffer, offset: 0, elements, format };
     let call = Call::new(("fill", "checksum")).read(view(from, words, Format::I32)).u64(words);
-    let call = call.write(view(sum, 1, Format::F64));
+    let call = call.write(view(sum, 1, Format::U64));
     let blocks = words.div_ceil(u64::from(THREADS)).min(BLOCKS);
     call.grid("checksum", [blocks, 1, 1]).expect("at most 2048 blocks are a grid")
 }

@@ -2,6 +2,8 @@
 
 mod bundled;
 mod hand_counts;
+mod host_kernels;
+mod launch;
 mod listing;
 mod readme;
 mod refusals;

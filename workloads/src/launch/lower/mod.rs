@@ -313,11 +313,11 @@ fn aligned(elements: u64, format: Format) -> u64 {
 /// The format of numbers in memory as the catalogue names it; TF32 is FP32 in memory.
 fn dtype_of(format: Format) -> Dtype {
     match format {
-        Format::F64 => Dtype::Fp64,
+        Format::F64 | Format::U64 => Dtype::Fp64,
         Format::F32 | Format::I32 => Dtype::Fp32,
         Format::F16 => Dtype::Fp16,
         Format::Bf16 => Dtype::Bf16,
         Format::E4m3 => Dtype::Fp8,
-        Format::I8 => Dtype::Int8,
+        Format::I8 | Format::Raw => Dtype::Int8,
     }
 }

@@ -80,7 +80,12 @@ impl Lowering<'_> {
                 (self.second(format, elements, gradient), Some(gradient))
             }
         };
-        let out = self.output(format, elements);
+        let out = match gradient {
+            // A thread reads an element of the gradient before it writes that of the result: one array does for both, as in
+            // the fused softmax of large training frameworks, where it is the largest array of all.
+            Some(gradient) if self.tensors.last() == Some(&gradient) => gradient,
+            _ => self.output(format, elements),
+        };
         let function = match (pass, columns <= WARP_COLUMNS) {
             (Pass::Forward, true) => typed!("normalise", "softmax_warp", format, "softmax"),
             (Pass::Forward, false) => typed!("normalise", "softmax_block", format, "softmax"),

@@ -97,7 +97,7 @@ impl Lowering<'_> {
                 buffer
             }
         };
-        View { buffer, offset: 0, elements: count, format: Format::F64 }
+        View { buffer, offset: 0, elements: count, format: Format::U64 }
     }
 }
 

@@ -50,7 +50,7 @@ impl Lowering<'_> {
         let moved = (bytes / arrays / WORD).max(1);
         let buffers: Vec<_> = (0..arrays).map(|_| self.words(length * WORD)).collect();
         let position = self.buffer("position", 16, Fill::Zero);
-        let position = View { buffer: position, offset: 0, elements: 2, format: Format::F64 };
+        let position = View { buffer: position, offset: 0, elements: 2, format: Format::U64 };
         let blocks = blocks.max(1);
         let call = match access {
             Access::Read => {
