@@ -107,7 +107,8 @@ static void image_read_text(struct image *image, const char *source) {
     for (const char *at = source; (at = strstr(at, "__global__"));) {
         at += 10;
         const char *open = strchr(at, '(');
-        while (open && !strncmp(at + strspn(at, " \t\n"), "__launch_bounds__", 17)) {
+        /* Before or after the type of the result. */
+        while (open && open - at >= 17 && !strncmp(open - 17, "__launch_bounds__", 17)) {
             const char *close = strchr(open, ')');
             if (!close) return;
             at = close + 1;

@@ -110,8 +110,10 @@ fn checked_image(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     if bytes.starts_with(b"\x7fELF") {
         return is_whole_elf(bytes).then_some(Cow::Borrowed(bytes));
     }
-    let is_text = std::str::from_utf8(bytes).is_ok_and(|text| !text.is_empty() && !text.contains('\0'));
-    is_text.then(|| Cow::Owned([bytes, &[0]].concat()))
+    // Compilers count the zero at the end in.
+    let text = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+    let is_text = std::str::from_utf8(text).is_ok_and(|text| !text.is_empty() && !text.contains('\0'));
+    is_text.then(|| Cow::Owned([text, &[0]].concat()))
 }
 
 /// Whether the bytes are one ELF file of 64 bits with its tables and sections inside.

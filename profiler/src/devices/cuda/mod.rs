@@ -297,7 +297,8 @@ impl Device for CudaDevice {
     fn open<'a>(&'a mut self, request: &SessionRequest<'_>) -> Result<Box<dyn Session + 'a>, Fault> {
         let sides: &[Side] =
             if request.co_runner.is_some() { &[Side::Subject, Side::CoRunner] } else { &[Side::Subject] };
-        let arrangement = Arrangement::new(request.sharing, sides.len() == 2, || {
+        let is_divided = self.facts.uuid.starts_with("MIG-");
+        let arrangement = Arrangement::new(request.sharing, sides.len() == 2, is_divided, || {
             elastico_gpu::mig::instances(&self.options.libraries, self.index)
                 .map_err(|error| error.to_string())
         })?;

@@ -84,8 +84,9 @@ impl<'a> CudaSession<'a> {
             }
             Err(fault) => {
                 // Workers are of no use after a fault: the healthy one leaves, the other is ended.
+                let grace = GRACE.min(self.device.options.processes.stop_timeout);
                 for worker in &mut self.workers {
-                    worker.end(GRACE);
+                    worker.end(grace);
                 }
                 Err(self.device.explain(fault, &self.arrangement))
             }

@@ -47,13 +47,19 @@ pub(super) enum Arrangement {
 
 impl Arrangement {
     /// How a mode is brought about; an isolated side needs no more than its own part.
+    ///
+    /// `is_divided`: the GPU is in MIG mode, so that no process can have all of it.
     pub(super) fn new(
         sharing: &SharingMode,
         is_pair: bool,
+        is_divided: bool,
         instances: impl FnOnce() -> Result<Vec<Instance>, String>,
     ) -> Result<Self, Fault> {
         let unsupported = |detail: String| Fault { outcome: Outcome::Unsupported, detail };
         match sharing {
+            mode if is_divided && !matches!(mode, SharingMode::Mig { .. }) => Err(unsupported(format!(
+                "`{mode}` needs the whole GPU, which is in MIG mode; only mig(...) can be had"
+            ))),
             SharingMode::Exclusive if is_pair => {
                 Err(unsupported("`exclusive` has no room for a co-runner".to_owned()))
             }
@@ -171,17 +177,21 @@ pub(super) fn verify(
                     ),
                 });
             }
-            Arrangement::Together(Some(_)) | Arrangement::Apart | Arrangement::Together(None) => {}
-            Arrangement::Instances(_) if seen == 0 || seen >= whole => {
-                return Err(Fault {
-                    outcome: Outcome::Unsupported,
-                    detail: format!(
-                        "an instance was asked for, but the {}'s worker sees all {seen} SMs",
-                        name(*side)
-                    ),
-                });
+            Arrangement::Together(_) | Arrangement::Apart => {}
+            Arrangement::Instances(instances) => {
+                let instance = instances.get(usize::from(*side == Side::CoRunner)).or(instances.first());
+                let known = instance.and_then(|instance| instance.multiprocessors);
+                if known.is_some_and(|known| known.abs_diff(seen) > TPC) {
+                    return Err(Fault {
+                        outcome: Outcome::Unsupported,
+                        detail: format!(
+                            "an instance of {} SMs was asked for, but the {}'s worker sees {seen}",
+                            known.unwrap_or(0),
+                            name(*side)
+                        ),
+                    });
+                }
             }
-            Arrangement::Instances(_) => {}
         }
     }
     Ok(sharing.clone())
@@ -201,7 +211,7 @@ mod tests {
 
     fn check(sharing: &str, seen: [(u32, bool); 2]) -> Result<SharingMode, Fault> {
         let sharing = mode(sharing);
-        let arrangement = Arrangement::new(&sharing, true, || Ok(Vec::new())).unwrap();
+        let arrangement = Arrangement::new(&sharing, true, false, || Ok(Vec::new())).unwrap();
         let reports = seen.map(|(multiprocessors, mps)| report(multiprocessors, mps));
         verify(&arrangement, &sharing, 132, &[(Side::Subject, &reports[0]), (Side::CoRunner, &reports[1])])
     }
@@ -229,9 +239,11 @@ mod tests {
 
     #[test]
     fn a_pair_needs_two_instances() {
-        let fault = Arrangement::new(&mode("mig(1g.10gb)"), true, || Ok(Vec::new())).unwrap_err();
+        let fault = Arrangement::new(&mode("mig(1g.10gb)"), true, true, || Ok(Vec::new())).unwrap_err();
         assert_eq!(fault.outcome, Outcome::Unsupported);
         assert!(fault.detail.contains("needs 2 instances of profile 1g.10gb"), "{fault}");
-        assert!(Arrangement::new(&SharingMode::Exclusive, true, || Ok(Vec::new())).is_err());
+        let fault = Arrangement::new(&SharingMode::TimeSlice, true, true, || Ok(Vec::new())).unwrap_err();
+        assert!(fault.detail.contains("in MIG mode"), "{fault}");
+        assert!(Arrangement::new(&SharingMode::Exclusive, true, false, || Ok(Vec::new())).is_err());
     }
 }

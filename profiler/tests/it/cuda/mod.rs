@@ -14,11 +14,8 @@ use elastico_workloads::Catalogue;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
-
-/// Scenes measure, and the machine has few cores: one at a time.
-static MACHINE: Mutex<()> = Mutex::new(());
 
 /// The variable with the folder of a scene, for its coordinator.
 const PLAY: &str = "ELASTICO_CUDA_SCENE";
@@ -28,9 +25,6 @@ struct Scene {
     folder: tempfile::TempDir,
     libraries: &'static Path,
     worker: PathBuf,
-    /// Left out of the libraries' folder.
-    without: Vec<&'static str>,
-    _alone: MutexGuard<'static, ()>,
 }
 
 /// How a coordinator ended.
@@ -42,32 +36,38 @@ struct Ended {
 impl Scene {
     /// A board whose stand-ins follow a script; `None`, with the reason printed, where something is missing.
     fn new(script: &str) -> Option<Self> {
-        let libraries = stand_ins()?;
+        Self::with(script, stand_ins("stand-ins", &[])?)
+    }
+
+    fn with(script: &str, libraries: &'static Path) -> Option<Self> {
         let worker = crate::cpu::worker()?;
-        let alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         // Socket paths are short; the pipes of the MPS daemon lie in this folder.
         let folder = tempfile::Builder::new().prefix("e").tempdir_in("/tmp").unwrap();
         for name in ["mock", "pipes"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
         // A launch takes long enough to sleep through, and jitter is small beside what is asserted.
-        let script = format!("kernel_microseconds * 1000\njitter 0.001\n{script}\n");
+        let script = format!("{script}\nkernel_microseconds * 1000\njitter 0.001\n");
         std::fs::write(folder.path().join("mock/script"), script).unwrap();
-        Some(Self { folder, libraries, worker, without: Vec::new(), _alone: alone })
+        Some(Self { folder, libraries, worker })
     }
 
     fn run_folder(&self) -> PathBuf {
         self.folder.path().join("run")
     }
 
-    /// Writes the campaign of one pair, with so many trials at most.
+    /// Writes the campaign of one pair, with so many trials at most; 0 takes all.
     fn campaign(&self, pair: [&str; 2], sharing: &[&str], trials: u32) {
+        self.limited_campaign(pair, sharing, trials, "drift = 5.0\noverlap = 0.01\nthrottled = 0.2\n");
+    }
+
+    fn limited_campaign(&self, pair: [&str; 2], sharing: &[&str], trials: u32, limits: &str) {
         let mut text = format!(
             "schema = 1\nname = \"scene\"\nseed = 3\ndevice = \"cuda:0\"\nsharing = {sharing:?}\n\
              [workloads]\npairs = [[\"{}\", \"{}\"]]\n\
              [stopping]\nmin_repeats = 2\nmax_repeats = 2\nhalf_width = 0.2\n\
-             [protocol]\nmin_seconds = 0.2\nmax_seconds = 2.0\nmin_steps = 12\nsettle_steps = 3\n\
-             soak_seconds = 0.6\nsoak_window_seconds = 0.05\nretries = 1\ndrift = 0.2\noverlap = 0.9\ndeadline_seconds = 60\n",
+             [protocol]\nmin_seconds = 0.1\nmax_seconds = 2.0\nmin_steps = 10\nsettle_steps = 2\n\
+             soak_seconds = 0.4\nsoak_window_seconds = 0.04\nretries = 1\n{limits}deadline_seconds = 60\n",
             pair[0], pair[1]
         );
         if trials > 0 {
@@ -105,12 +105,7 @@ impl Scene {
             ("CUBLASLT", "libcublasLt.so.13"),
         ];
         for (name, file) in files {
-            let path = if self.without.contains(&name) {
-                self.folder.path().join("nowhere")
-            } else {
-                self.libraries.join(file)
-            };
-            command.env(format!("ELASTICO_{name}"), path);
+            command.env(format!("ELASTICO_{name}"), self.libraries.join(file));
         }
         command.env("ELASTICO_CUPTI_DIR", self.libraries);
         command.spawn().unwrap()
@@ -123,6 +118,14 @@ impl Scene {
         Ended { code: ended.status.code(), output: format!("{}{}", text(&ended.stdout), text(&ended.stderr)) }
     }
 
+    /// Changes the script between two runs.
+    fn rewrite(&self, from: &str, to: &str) {
+        let path = self.folder.path().join("mock/script");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from));
+        std::fs::write(path, text.replacen(from, to, 1)).unwrap();
+    }
+
     fn observations(&self) -> Vec<Observation> {
         journal::read(&self.run_folder().join(journal::FILE)).unwrap().observations
     }
@@ -132,6 +135,7 @@ impl Scene {
         self.campaign(pair, &[sharing], count);
         let ended = self.play();
         assert_eq!(ended.code, Some(0), "{}", ended.output);
+        println!("{}", ended.output);
         let content = journal::read(&self.run_folder().join(journal::FILE)).unwrap();
         assert!(!content.is_torn);
         assert_eq!(content.observations.len(), count as usize, "{}", ended.output);
@@ -169,22 +173,19 @@ impl Scene {
     }
 }
 
-/// The folder of the stand-ins; `None`, with the reason printed, where there is no compiler.
-fn stand_ins() -> Option<&'static Path> {
-    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER
-        .get_or_init(|| {
-            let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stand-ins");
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/mock/build.sh");
-            let built = Command::new("sh").arg(script).arg(&folder).output().expect("a shell");
-            if built.status.code() == Some(77) {
-                println!("skipped: {}", String::from_utf8_lossy(&built.stderr).trim());
-                return None;
-            }
-            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-            Some(folder)
-        })
-        .as_deref()
+/// The stand-ins of some flags, built once; `None`, with the reason printed, where there is no compiler.
+fn stand_ins(name: &str, flags: &[&str]) -> Option<&'static Path> {
+    static BUILT: Mutex<()> = Mutex::new(());
+    let _one = BUILT.lock();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/mock/build.sh");
+    let built = Command::new("sh").arg(script).arg(&folder).args(flags).output().expect("a shell");
+    if built.status.code() == Some(77) {
+        println!("skipped: {}", String::from_utf8_lossy(&built.stderr).trim());
+        return None;
+    }
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(Box::leak(folder.into_boxed_path()))
 }
 
 /// The role of the coordinator; nothing when the tests run as tests.
@@ -194,17 +195,17 @@ fn coordinator() {
     let worker = std::env::var_os("ELASTICO_TEST_WORKER").unwrap();
     let campaign = Campaign::read(&folder.join("campaign.toml")).unwrap();
     let options = CudaOptions {
-        cache: folder.join("cache"),
+        cache: PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stand-in-cubin"),
         pipes: folder.join("pipes"),
-        context_timeout: Duration::from_secs(4),
+        context_timeout: Duration::from_secs(2),
         counting: Duration::from_millis(300),
         telemetry_hertz: 20.0,
         processes: ProcessOptions {
             ring_folder: folder.join("mock"),
             start_timeout: Duration::from_secs(20),
-            hang_timeout: Duration::from_millis(1500),
+            hang_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(3),
-            stop_timeout: Duration::from_secs(3),
+            stop_timeout: Duration::from_millis(1500),
             ..ProcessOptions::default()
         },
         ..CudaOptions::default()
