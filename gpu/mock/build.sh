@@ -36,17 +36,39 @@ command -v "$cc" >/dev/null || { echo "there is no C compiler \`$cc\`" >&2; exit
 # Two test binaries may build the same folder at once.
 exec 9>"$folder/.lock"
 if command -v flock >/dev/null; then flock 9; fi
-stamp=$(cat "$here"/* "$kernels"/* "$here"/../src/*/*.cu 2>/dev/null | cksum; echo "$@")
-if [ -f "$folder/.stamp" ] && [ "$(cat "$folder/.stamp")" = "$stamp" ]; then exit 0; fi
-rm -f "$folder/.stamp"
+flags="$cc $cxx $*"
+mkdir -p "$folder/.stamps"
+
+# Whether NAME was made of these files with these flags already: is_current NAME FILE...
+is_current() {
+    name=$1
+    shift
+    sum="$(cat "$here/build.sh" "$@" 2>/dev/null | cksum) $flags"
+    [ ! -e "$folder/$name" ] || [ "$(cat "$folder/.stamps/$name" 2>/dev/null)" != "$sum" ] || return 0
+    rm -f "$folder/.stamps/$name"
+    return 1
+}
+
+# Puts what was made beside into its place: a process that has the old file open keeps it.
+place() { # NAME
+    mv "$folder/.$1.new" "$folder/$1"
+    printf '%s\n' "$sum" >"$folder/.stamps/$1"
+}
 
 library() { # soname source flags...
     name=$1 source=$here/$2
     shift 2
-    [ -f "$source" ] || return 0
-    # Written beside and renamed: a process that has the old file open keeps it.
+    is_current "$name" "$source" "$here"/*.h && return 0
     "$cc" -O1 -g0 -shared -fPIC -w "-Wl,-soname,$name" "-I$here" -o "$folder/.$name.new" "$@" "$source" -ldl -lpthread -lm
-    mv "$folder/.$name.new" "$folder/$name"
+    place "$name"
+}
+
+program() { # name source flags...
+    name=$1 source=$here/$2
+    shift 2
+    is_current "$name" "$source" "$here"/*.h && return 0
+    "$cc" -O1 -w "$@" -o "$folder/.$name.new" "$source" -ldl -lpthread
+    place "$name"
 }
 
 library libcuda.so.1 cuda.c "$@"
@@ -55,31 +77,38 @@ library libcupti.so.13 cupti.c "$@"
 library libnvperf_host.so nvperf_host.c "$@"
 library libcublasLt.so.13 cublas_lt.c "$@"
 library libnvrtc.so.13 nvrtc.c "$@"
-"$cc" -O1 -w "$@" -o "$folder/.program.new" "$here/user_program.c" -ldl
-mv "$folder/.program.new" "$folder/user_program"
-if [ -f "$here/mps_control.c" ]; then
-    "$cc" -O1 -w "$@" -o "$folder/.control.new" "$here/mps_control.c" -lpthread
-    mv "$folder/.control.new" "$folder/nvidia-cuda-mps-control"
-fi
+program user_program user_program.c "$@"
+program nvidia-cuda-mps-control mps_control.c "$@"
+
 # The kernels as host code, for functional mode. Each file is its own unit: their helpers share names.
-case " $* " in *" -DWITHOUT_HOST_KERNELS "*) kernels= ;; esac
-if [ -d "$kernels" ] && command -v "$cxx" >/dev/null; then
-    units=$folder/.units
-    rm -rf "$units"
-    mkdir "$units"
-    for file in "$kernels"/*.cu "$here"/../src/*/*.cu; do
-        [ -s "$file" ] || continue
-        unit=$units/$(basename "$file" .cu)
-        printf '#include "host_kernels.hpp"\n#include "%s"\n' "$file" >"$unit.cpp"
-        "$cxx" -std=c++17 -w -E -P "-I$here" "-I$kernels" -D__global__=ELASTICO_KERNEL "$unit.cpp" | tr '\n' ' ' |
-            grep -o 'ELASTICO_KERNEL void *[A-Za-z0-9_]* *(' | sed 's/.*void *\([A-Za-z0-9_]*\) *(/HOST_KERNEL(\1)/' >>"$unit.cpp" || true
-        "$cxx" -std=c++17 -O1 -ffp-contract=off -w -fPIC "-I$here" "-I$kernels" -c "$unit.cpp" -o "$unit.o" || touch "$units/failed" &
-    done
-    "$cxx" -std=c++17 -O1 -w -fPIC "-I$here" -c "$here/host_kernels.cpp" -o "$units/fibers.o" || touch "$units/failed"
-    wait
-    [ ! -e "$units/failed" ] || exit 1
-    "$cxx" -shared -o "$folder/.kernels.new" "$units"/*.o -lpthread
-    mv "$folder/.kernels.new" "$folder/libhost_kernels.so"
-    rm -rf "$units"
-fi
-printf '%s\n' "$stamp" >"$folder/.stamp"
+case " $* " in *" -DWITHOUT_HOST_KERNELS "*) exit 0 ;; esac
+command -v "$cxx" >/dev/null || { echo "there is no C++ compiler \`$cxx\`: functional mode has no kernels" >&2; exit 0; }
+host="$cxx -std=c++17 -O1 -ffp-contract=off -w -fPIC"
+
+kernels_of() { # file, which becomes folder/.units/NAME.o
+    unit=.units/$(basename "$1" .cu)
+    is_current "$unit.o" "$1" "$kernels"/*.cuh "$here/host_kernels.hpp" && return 0
+    printf '#include "host_kernels.hpp"\n#include "%s"\n' "$1" >"$folder/$unit.cpp"
+    # Their names, macros replaced.
+    $host -E -P "-I$here" "-I$kernels" -D__global__=ELASTICO_KERNEL "$folder/$unit.cpp" | tr '\n' ' ' |
+        grep -o 'ELASTICO_KERNEL void *[A-Za-z0-9_]* *(' | sed 's/.*void *\([A-Za-z0-9_]*\) *(/HOST_KERNEL(\1)/' >>"$folder/$unit.cpp"
+    $host "-I$here" "-I$kernels" -c "$folder/$unit.cpp" -o "$folder/$unit.o"
+    printf '%s\n' "$sum" >"$folder/.stamps/$unit.o"
+}
+
+mkdir -p "$folder/.units" "$folder/.stamps/.units"
+is_current libhost_kernels.so "$kernels"/* "$here"/../src/*/*.cu "$here"/host_kernels.* && exit 0
+library_sum=$sum
+jobs=
+for file in "$kernels"/*.cu "$here"/../src/*/*.cu; do
+    kernels_of "$file" &
+    jobs="$jobs $!"
+done
+$host "-I$here" -c "$here/host_kernels.cpp" -o "$folder/.units/fibers.o"
+for job in $jobs; do wait "$job"; done
+# Units of files that are no longer there stay out.
+set -- "$folder/.units/fibers.o"
+for file in "$kernels"/*.cu "$here"/../src/*/*.cu; do set -- "$@" "$folder/.units/$(basename "$file" .cu).o"; done
+"$cxx" -shared -o "$folder/.libhost_kernels.so.new" "$@" -lpthread
+sum=$library_sum
+place libhost_kernels.so
