@@ -1,6 +1,7 @@
 //! PM sampling against the stand-in CUPTI: the good case and every fault that can be scripted.
 
-use crate::support::{alone, compile, scene, stand_ins, with_stand_ins};
+use crate::stand_ins::{script, stand_ins};
+use crate::support::{alone, compile, with_stand_ins};
 use elastico_core::Hint;
 use elastico_gpu::counter_check::{KnownLoad, Verdict, check, clock_hertz};
 use elastico_gpu::cuda::Driver;
@@ -201,11 +202,11 @@ fn role_of_the_sampler() {
 
 /// Starts a sampler under a script; `None` where there is no compiler.
 fn sampler(
-    script: &str,
+    lines: &str,
     timeouts: SamplerTimeouts,
 ) -> Option<(tempfile::TempDir, Result<SamplerProcess, SamplerError>)> {
     let folder = stand_ins()?;
-    let scene = scene(script);
+    let scene = script(lines);
     let mut command = Command::new("sh");
     command
         .args(["-c", "exec \"$0\" --exact counters::role_of_the_sampler --nocapture 3>&1 >/dev/null"])
