@@ -72,7 +72,7 @@ static struct device devices[BOARD_DEVICES];
 static int device_count = -1; /* -1 before cuInit */
 static int initialized_process;
 static int sticky;
-static bool mps_enabled;
+static bool mps_enabled, functional;
 static mock_activity_hook activity_hook;
 static unsigned next_id = 1;
 static __thread struct context *current;
@@ -245,6 +245,7 @@ API(cuInit)(unsigned flags) {
     bool first = device_count < 0;
     if (first) {
         mock_sleep((uint64_t)(1e6 * mock_number("init_milliseconds", 0)));
+        functional = mock_flag("functional");
         mps_enabled = !mock_flag("mps_disabled") && mps_daemon_is_there();
         if (mps_enabled) mps_join();
         see_all();

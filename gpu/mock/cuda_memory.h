@@ -66,7 +66,7 @@ static int allocate(uint64_t *address, size_t bytes) {
     int code = OUT_OF_MEMORY;
     board_lock();
     if ((double)counted <= memory_free(current->device)) {
-        bool contents = mock_flag("functional") || bytes <= CONTENTS;
+        bool contents = functional || bytes <= CONTENTS;
         int place = devices[current->device].place;
         void *memory = memory_keep(bytes, counted, true, contents, place);
         if (memory) {

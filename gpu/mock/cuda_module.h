@@ -95,7 +95,7 @@ API(cuModuleGetFunction)(struct function **function, struct module *module, cons
     made->module = module;
     made->nanoseconds = kernel_nanoseconds(name);
     made->dynamic_limit = 49152 - facts->shared;
-    made->host = mock_flag("functional") ? host_kernel(name) : NULL;
+    made->host = functional ? host_kernel(name) : NULL;
     made->next = module->functions;
     module->functions = made;
     *function = made;
@@ -217,7 +217,7 @@ static int launch(struct function *function, const unsigned grid[3], const unsig
                         {.kind = MOCK_KERNEL, .name = function->name, .grid = {grid[0], grid[1], grid[2]},
                          .block = {block[0], block[1], block[2]}, .shared = shared,
                          .registers = (unsigned)function->facts->registers, .static_shared = (unsigned)function->facts->shared}};
-    if (!mock_flag("functional")) return enqueue(stream, node, 0);
+    if (!functional) return enqueue(stream, node, 0);
     if (!function->host || !arguments || function->host->parameters != function->facts->parameters) {
         fprintf(stderr, "stand-in libcuda: kernel `%s` is not among the host kernels as the module has it\n", function->name);
         return NOT_SUPPORTED;

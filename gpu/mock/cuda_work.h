@@ -592,7 +592,7 @@ int elastico_mock_enqueue(void *handle, const char *name, double nanoseconds, vo
     REQUIRE(current, INVALID_CONTEXT);
     struct stream *stream = stream_of(handle);
     REQUIRE(stream, INVALID_HANDLE);
-    struct node node = {WORK_COMPUTE, nanoseconds, mock_flag("functional") ? run : NULL, (void *)argument,
+    struct node node = {WORK_COMPUTE, nanoseconds, functional ? run : NULL, (void *)argument,
                         {.kind = MOCK_KERNEL, .name = name, .grid = {1, 1, 1}, .block = {128, 1, 1}, .registers = 128}};
     return enqueue(stream, node, bytes);
 }

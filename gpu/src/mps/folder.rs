@@ -1,7 +1,7 @@
 //! The folder of one daemon: pipes, logs, and a record of whose it is.
 
 use super::MpsError;
-use super::process::{Process, mps_processes};
+use super::process::{MpsProcess, Process, mps_processes};
 use std::collections::BTreeSet;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -112,7 +112,15 @@ impl Folder {
         let pipes = self.pipes();
         let ours =
             mps_processes().into_iter().find(|found| found.is_of(&pipes) && found.name().contains("control"));
-        ours.map(|found| found.process()).or_else(|| self.recorded())
+        ours.map(|found| found.process()).or_else(|| self.recorded()).or_else(|| self.written())
+    }
+
+    /// The process whose id the daemon wrote beside its pipes, for a system that hides environments.
+    fn written(&self) -> Option<Process> {
+        let text = std::fs::read_to_string(self.pipes().join("nvidia-cuda-mps-control.pid")).ok()?;
+        let id: u32 = text.trim().parse().ok()?;
+        let hidden = mps_processes().into_iter().filter(MpsProcess::is_hidden);
+        hidden.map(|found| found.process()).find(|process| process.id() == id)
     }
 
     fn recorded(&self) -> Option<Process> {
@@ -129,6 +137,7 @@ impl Folder {
             .filter(|found| found.is_of(&pipes))
             .map(|found| found.process())
             .chain(self.recorded())
+            .chain(self.written())
             .filter(|process| seen.insert(process.id()))
             .collect()
     }

@@ -66,6 +66,7 @@ pub(super) struct MpsProcess {
     name: String,
     pipes: Option<Vec<u8>>,
     devices: Option<String>,
+    is_hidden: bool,
 }
 
 impl MpsProcess {
@@ -98,6 +99,11 @@ impl MpsProcess {
         }
     }
 
+    /// Whether its environment cannot be read.
+    pub(super) const fn is_hidden(&self) -> bool {
+        self.is_hidden
+    }
+
     /// Whether its environment names this folder as the place of its pipes.
     pub(super) fn is_of(&self, pipes: &Path) -> bool {
         self.pipes.as_deref() == Some(pipes.as_os_str().as_encoded_bytes())
@@ -124,13 +130,20 @@ pub(super) fn mps_processes() -> Vec<MpsProcess> {
             let program = program.rsplit('/').next().unwrap_or_default();
             let name = if program.is_empty() { name.trim_end() } else { program }.to_owned();
             let variables = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            let is_hidden = variables.is_empty();
             let variable = |prefix: &[u8]| {
                 let mut all = variables.split(|byte| *byte == 0);
                 all.find_map(|variable| variable.strip_prefix(prefix)).map(<[u8]>::to_vec)
             };
             let devices = variable(b"CUDA_VISIBLE_DEVICES=");
             let devices = devices.map(|devices| String::from_utf8_lossy(&devices).into_owned());
-            Some(MpsProcess { process, name, pipes: variable(b"CUDA_MPS_PIPE_DIRECTORY="), devices })
+            Some(MpsProcess {
+                process,
+                name,
+                pipes: variable(b"CUDA_MPS_PIPE_DIRECTORY="),
+                devices,
+                is_hidden,
+            })
         })
         .collect();
     found.sort_by_key(|found| found.process.id);

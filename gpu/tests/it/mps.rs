@@ -5,10 +5,18 @@
 use crate::support::{alone, scene, stand_ins};
 use elastico_core::{Hint as _, Outcome};
 use elastico_gpu::mps::{Daemon, DaemonOptions, MpsError, sweep, without_mps};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// Set for a coordinator that is to be killed.
+const PROGRAM: &str = "ELASTICO_TEST_MPS_PROGRAM";
+const FOLDER: &str = "ELASTICO_TEST_MPS_FOLDER";
+/// The first device of the stand-ins.
+const GPU: &str = "GPU-57a1d100-e1a5-4c00-8000-000000000000";
 
 /// A control program with a script of its own: the environment of this test's process is all tests' environment.
 struct Case {
@@ -37,7 +45,7 @@ impl Case {
         DaemonOptions {
             program: Some(self.program.clone()),
             folder: self.parent(),
-            device_uuid: Some("GPU-57a1d100-e1a5-4c00-8000-000000000000".to_owned()),
+            device_uuid: Some(GPU.to_owned()),
             timeout: Duration::from_millis(800),
         }
     }
@@ -215,30 +223,54 @@ fn an_unknown_version_is_told_as_it_is() {
     assert_eq!(Daemon::start(&case.options()).unwrap().version(), None);
 }
 
+/// The coordinator of the next test, which is killed while its daemon runs.
+#[test]
+fn coordinator() {
+    let (Some(program), Some(folder)) = (std::env::var_os(PROGRAM), std::env::var_os(FOLDER)) else { return };
+    let options = DaemonOptions {
+        program: Some(program.into()),
+        folder: folder.into(),
+        device_uuid: Some(GPU.to_owned()),
+        timeout: Duration::from_secs(2),
+    };
+    let daemon = Daemon::start(&options).unwrap();
+    std::fs::write(daemon.pipes().join("clients"), "1\n").unwrap();
+    assert_eq!(daemon.servers().unwrap().len(), 1);
+    println!("@{} {}", daemon.process_id().unwrap(), daemon.pipes().parent().unwrap().display());
+    std::thread::sleep(Duration::from_secs(30));
+}
+
 #[test]
 fn what_a_killed_coordinator_left_is_swept_and_nothing_else() {
     let Some(case) = Case::new("") else { return };
-    let ours = Daemon::start(&case.options()).unwrap();
-    // As a coordinator leaves it that was killed: its record names a process that is gone.
-    let left = Daemon::start(&case.options()).unwrap();
-    let folder = left.pipes().parent().unwrap().to_owned();
-    let owner = std::fs::read_to_string(folder.join("owner")).unwrap();
-    let (_, program) = owner.split_once('\n').unwrap();
-    std::fs::write(folder.join("owner"), format!("999999999 1\n{program}")).unwrap();
-    let (left_id, ours_id) = (left.process_id().unwrap(), ours.process_id().unwrap());
-    std::mem::forget(left);
-    assert_eq!(processes_of(&case.parent()).len(), 2);
+    let mut coordinator = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "mps::coordinator", "--nocapture"])
+        .env(PROGRAM, &case.program)
+        .env(FOLDER, case.parent())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(coordinator.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.split_once('@').map(|(_, said)| said.to_owned()));
+    coordinator.kill().unwrap();
+    coordinator.wait().unwrap();
+    let said = said.expect("it started a daemon");
+    let (left, folder) = said.split_once(' ').unwrap();
+    let left: u32 = left.parse().unwrap();
+    assert_eq!(processes_of(&case.parent()).len(), 2, "the daemon and its server outlive their coordinator");
 
     // A stranger's daemon beside: same program, other folder.
     let stranger = Case::new("").unwrap();
     let other = Daemon::start(&stranger.options()).unwrap();
-
-    assert_eq!(sweep(&case.parent(), Duration::from_secs(2)), 1);
-    assert!(!folder.exists());
-    assert!(!processes_of(&case.parent()).contains(&left_id));
-    assert_eq!(processes_of(&case.parent()), [ours_id]);
+    let ours = Daemon::start(&case.options()).unwrap();
+    assert!(!Path::new(folder).exists());
+    assert_eq!(processes_of(&case.parent()), [ours.process_id().unwrap()]);
+    assert_ne!(ours.process_id(), Some(left));
     assert!(ours.is_healthy() && other.is_healthy());
-    assert_eq!(sweep(&case.parent(), Duration::from_secs(2)), 0);
+    assert_eq!(sweep(&case.parent(), Duration::from_secs(2)), 0, "a living coordinator's daemon stays");
+    assert!(ours.is_healthy());
 }
 
 #[test]
