@@ -142,6 +142,10 @@ impl Hint for CuptiError {
             Self::Call { code: 15, .. } => {
                 "libnvperf_host.so and libnvperf_target.so have to lie beside libcupti.so.13"
             }
+            Self::Call { call, .. } if call.starts_with("cuptiPmSampling") => {
+                "another program may hold the performance monitor (ncu, nsys, DCGM: `dcgmi profile --pause`); \
+                 `elastico doctor` names those that run"
+            }
             Self::Call { code: 999, .. } => {
                 "CUPTI newer than the driver answers so: use nvidia-cuda-cupti==13.0.85 with a driver of CUDA 13.0"
             }

@@ -123,6 +123,9 @@ impl Moments {
     }
 }
 
+/// How many intervals the first sample may last: it begins where the monitor was switched on.
+const FIRST_AT_MOST: f64 = 4.0;
+
 /// Collects decoded samples of one window.
 #[derive(Debug, Clone)]
 pub struct Collector {
@@ -166,16 +169,21 @@ impl Collector {
 
     /// Adds the sample between two timestamps in nanoseconds, its values in the order of the metrics.
     ///
-    /// A sample without length or before the last one is discarded and counted; a value that is no number is left out.
+    /// Discarded and counted are samples without length, samples that end before the last one did, and a first one
+    /// that reaches back to before the start. A value that is no number is left out.
     pub fn add(&mut self, start: u64, end: u64, values: &[f64]) {
-        if end <= start || start == 0 || self.last_end.is_some_and(|last| start < last) {
+        let length = end.saturating_sub(start) as f64;
+        let reaches_back = self.last_end.is_none()
+            && (start == 0
+                || (self.expected_nanoseconds > 0.0 && length > FIRST_AT_MOST * self.expected_nanoseconds));
+        if end <= start || reaches_back || self.last_end.is_some_and(|last| end <= last) {
             self.discarded += 1;
             return;
         }
-        let length = (end - start) as f64;
         if let Some(last) = self.last_end {
             let expected = if self.expected_nanoseconds > 0.0 { self.expected_nanoseconds } else { length };
-            if (start - last) as f64 > expected / 2.0 {
+            // Neighbours may overlap by some nanoseconds of their clocks.
+            if start.saturating_sub(last) as f64 > expected / 2.0 {
                 self.gaps += 1;
             }
         }
@@ -347,14 +355,18 @@ mod tests {
     #[test]
     fn holes_and_bad_samples_are_counted_and_bad_numbers_left_out() {
         let mut collector = Collector::new(&[&BUSY], 100);
+        // From before the start, twice; one that counts; one without a number; a hole; an overlap of two clocks; one
+        // from the past; one without length.
         collector.add(0, 100, &[50.0]);
-        collector.add(100, 200, &[50.0]);
-        collector.add(240, 340, &[f64::NAN]);
-        collector.add(640, 740, &[50.0]);
-        collector.add(700, 800, &[50.0]);
-        collector.add(900, 900, &[50.0]);
-        assert_eq!(collector.counts(), (3, 3, 1));
-        assert_eq!(collector.values()["busy"].samples, 2);
+        collector.add(100, 600, &[50.0]);
+        collector.add(600, 700, &[50.0]);
+        collector.add(740, 840, &[f64::NAN]);
+        collector.add(1140, 1240, &[50.0]);
+        collector.add(1235, 1340, &[50.0]);
+        collector.add(1140, 1240, &[50.0]);
+        collector.add(1400, 1400, &[50.0]);
+        assert_eq!(collector.counts(), (4, 4, 1));
+        assert_eq!(collector.values()["busy"].samples, 3);
         // A clock's trigger has no expected length: the sample's own is taken.
         let mut collector = Collector::new(&[&BUSY], 0);
         collector.add(100, 200, &[50.0]);

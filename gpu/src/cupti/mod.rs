@@ -11,6 +11,7 @@
 
 #![expect(unsafe_code, reason = "calls into CUPTI")]
 
+mod device;
 mod error;
 mod host;
 mod library;

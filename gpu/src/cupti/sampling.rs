@@ -1,5 +1,6 @@
 //! PM sampling of a device.
 
+use super::device::{self, call};
 use super::error::CuptiError;
 use super::host::{self, Host, Names};
 use super::library::Functions;
@@ -10,7 +11,7 @@ use cudarc::cupti::sys;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::ptr::{addr_of, null, null_mut};
+use std::ptr::{addr_of, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ pub struct SamplerOptions {
     pub interval: Duration,
     /// Where the device keeps samples until they are decoded, in bytes. 256 MiB hold seconds at 1 ms.
     pub hardware_buffer_bytes: u64,
-    /// Samples that are decoded at once. Their image is memory of this process, tens of kilobytes per sample.
+    /// Samples that are decoded at once. Their image is memory of this process, tens of kilobytes per sample, and is
+    /// written anew for each decode.
     pub samples_at_once: u32,
 }
 
@@ -96,14 +98,6 @@ pub struct PmSampler {
 // SAFETY: the object is a handle without ties to a thread, and all calls with it need `&mut self`.
 unsafe impl Send for PmSampler {}
 
-macro_rules! call {
-    ($functions:expr, $name:ident, $params:expr) => {{
-        // SAFETY: the struct is whole, and what its pointers lead to lives through the call.
-        let code = unsafe { ($functions.$name)($params) };
-        CuptiError::check(stringify!($name), code)
-    }};
-}
-
 impl PmSampler {
     /// Takes the performance monitor of a device and starts to sample.
     ///
@@ -123,9 +117,9 @@ impl PmSampler {
             pPriv: null_mut(),
         };
         call!(functions, cuptiProfilerInitialize, &raw mut initialize)?;
-        require_support(functions, device_index)?;
-        let chip = chip_name(functions, device_index)?;
-        let availability = availability(functions, device_index)?;
+        device::require_support(functions, device_index)?;
+        let chip = device::chip_name(functions, device_index)?;
+        let availability = device::availability(functions, device_index)?;
         let set = cupti.fit(&chip, &availability)?;
         let host = Host::new(functions, &chip, &availability)?;
         let mut config = host.config_image(&set.names())?;
@@ -134,7 +128,7 @@ impl PmSampler {
             return Err(CuptiError::Passes { chip, passes });
         }
         let names = Names::new(&chip, &set.names())?;
-        let has_timer = has_timer(&chip);
+        let has_timer = device::has_timer(&chip);
         let nanoseconds = u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX).max(1);
         let mut sampler = Self {
             functions: Arc::clone(functions),
@@ -383,104 +377,9 @@ impl Drop for PmSampler {
     }
 }
 
-/// The chips whose only trigger is the system clock.
-fn has_timer(chip: &str) -> bool {
-    !(chip == "GA100" || chip.starts_with("TU"))
-}
-
-/// `CUpti_Profiler_Support_Level`, as numbers: a later driver may know a level that the bindings' enum lacks.
-const UNSUPPORTED: u32 = 1;
-const DISABLED: u32 = 2;
-
-fn require_support(functions: &Functions, device_index: usize) -> Result<(), CuptiError> {
-    use sys::CUpti_Profiler_Support_Level::CUPTI_PROFILER_CONFIGURATION_UNKNOWN as UNKNOWN;
-    let mut params = MaybeUninit::new(sys::CUpti_Profiler_DeviceSupported_Params {
-        structSize: sys::Profiler_DeviceSupported_Params_STRUCT_SIZE as usize,
-        pPriv: null_mut(),
-        // A `CUdevice` is the ordinal of the device.
-        cuDevice: i32::try_from(device_index).unwrap_or(i32::MAX),
-        isSupported: UNKNOWN,
-        architecture: UNKNOWN,
-        sli: UNKNOWN,
-        vGpu: UNKNOWN,
-        confidentialCompute: UNKNOWN,
-        cmp: UNKNOWN,
-        wsl: UNKNOWN,
-        api: sys::CUpti_Profiler_API::CUPTI_PROFILER_PM_SAMPLING,
-    });
-    call!(functions, cuptiProfilerDeviceSupported, params.as_mut_ptr())?;
-    let params = params.as_ptr();
-    macro_rules! level {
-        ($field:ident) => {
-            // SAFETY: the field was written above, and a number has no invalid value.
-            unsafe { addr_of!((*params).$field).cast::<u32>().read() }
-        };
-    }
-    let overall = level!(isSupported);
-    if !matches!(overall, UNSUPPORTED | DISABLED) {
-        return Ok(());
-    }
-    let parts = [
-        ("architecture", level!(architecture)),
-        ("SLI", level!(sli)),
-        ("vGPU", level!(vGpu)),
-        ("confidential computing", level!(confidentialCompute)),
-        ("mining product", level!(cmp)),
-        ("WSL", level!(wsl)),
-    ];
-    let culprits: Vec<String> = parts
-        .into_iter()
-        .filter(|(_, level)| matches!(*level, UNSUPPORTED | DISABLED))
-        .map(|(name, level)| format!("{name} {}", if level == DISABLED { "disabled" } else { "unsupported" }))
-        .collect();
-    let reason = if culprits.is_empty() {
-        format!("cuptiProfilerDeviceSupported answers level {overall}")
-    } else {
-        culprits.join(", ")
-    };
-    Err(CuptiError::Unsupported { reason })
-}
-
-fn chip_name(functions: &Functions, device_index: usize) -> Result<String, CuptiError> {
-    let mut params = sys::CUpti_Device_GetChipName_Params {
-        structSize: sys::Device_GetChipName_Params_STRUCT_SIZE as usize,
-        pPriv: null_mut(),
-        deviceIndex: device_index,
-        pChipName: null(),
-    };
-    call!(functions, cuptiDeviceGetChipName, &raw mut params)?;
-    // SAFETY: null or a C string that lives as long as the library.
-    Ok(unsafe { host::text(params.pChipName) })
-}
-
-/// Which counters this very device offers to this user.
-fn availability(functions: &Functions, device_index: usize) -> Result<Vec<u8>, CuptiError> {
-    let mut params = sys::CUpti_PmSampling_GetCounterAvailability_Params {
-        structSize: sys::PmSampling_GetCounterAvailability_Params_STRUCT_SIZE as usize,
-        pPriv: null_mut(),
-        deviceIndex: device_index,
-        counterAvailabilityImageSize: 0,
-        pCounterAvailabilityImage: null_mut(),
-    };
-    call!(functions, cuptiPmSamplingGetCounterAvailability, &raw mut params)?;
-    let mut image = vec![0_u8; params.counterAvailabilityImageSize];
-    params.pCounterAvailabilityImage = image.as_mut_ptr();
-    call!(functions, cuptiPmSamplingGetCounterAvailability, &raw mut params)?;
-    Ok(image)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn chips_without_a_timer_are_triggered_by_their_clock() {
-        for (chip, expected) in
-            [("GH100", true), ("GA102", true), ("AD104", true), ("GA100", false), ("TU104", false)]
-        {
-            assert_eq!(has_timer(chip), expected, "{chip}");
-        }
-    }
 
     #[test]
     fn the_status_names_the_worst() {

@@ -1,7 +1,6 @@
 //! PM sampling against the stand-in CUPTI: the good case and every fault that can be scripted.
 
-use crate::stand_ins::{script, stand_ins};
-use crate::support::{alone, compile, with_stand_ins};
+use crate::support::{alone, compile, scene, stand_ins, with_stand_ins};
 use elastico_core::Hint;
 use elastico_gpu::counter_check::{KnownLoad, Verdict, check, clock_hertz};
 use elastico_gpu::cuda::Driver;
@@ -206,7 +205,7 @@ fn sampler(
     timeouts: SamplerTimeouts,
 ) -> Option<(tempfile::TempDir, Result<SamplerProcess, SamplerError>)> {
     let folder = stand_ins()?;
-    let scene = script(lines);
+    let scene = scene(lines);
     let mut command = Command::new("sh");
     command
         .args(["-c", "exec \"$0\" --exact counters::role_of_the_sampler --nocapture 3>&1 >/dev/null"])
