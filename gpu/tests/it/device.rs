@@ -29,6 +29,11 @@ fn child() {
         "partitions" => partitions(),
         "products" => products(),
         "open" => open().map(|_| ()),
+        "after_a_fault" => after_a_fault(),
+        "source" => {
+            source();
+            Ok(())
+        }
         other => panic!("no role {other}"),
     };
     if let Err(error) = outcome {
@@ -137,6 +142,28 @@ fn partitions() -> Result<(), CudaError> {
     println!("@first {}", parts[0].multiprocessors());
     println!("@second {}", parts[1].multiprocessors());
     run(&context, &parts[0].stream()?, 0.3)
+}
+
+/// A fault of one call, and what the next ones say.
+fn after_a_fault() -> Result<(), CudaError> {
+    let context = open()?;
+    let stream = context.stream()?;
+    let first = stream.synchronize().expect_err("the script has it fail");
+    println!("@first {}", first.code().expect("the driver's code"));
+    if let Err(next) = context.memory_info() {
+        println!("@next {}", next.code().expect("the driver's code"));
+    }
+    let again = Driver::load(&Libraries::from_environment())?.devices();
+    println!("@devices {}", again.map_or_else(|error| error.to_string(), |found| found.len().to_string()));
+    Ok(())
+}
+
+fn source() {
+    let error = compile(&Libraries::from_environment(), SOURCE, "work.cu", (9, 0)).expect_err("as scripted");
+    println!("@error {error}");
+    println!("@outcome none");
+    let other = compile(&Libraries::from_environment(), SOURCE, "other.cu", (9, 0)).expect("another file");
+    println!("@image {}", String::from_utf8_lossy(&other).lines().next().unwrap_or_default());
 }
 
 struct Running {
@@ -308,6 +335,30 @@ fn scripted_faults_come_where_and_when_they_are_scripted() {
         assert_eq!(said.get("outcome").map(String::as_str), Some(outcome), "{lines}: {said:?}");
         assert!(said["error"].contains(part), "{lines}: {said:?}");
     }
+}
+
+#[test]
+fn faults_of_the_context_stay_and_others_pass() {
+    let Some(libraries) = stand_ins() else { return };
+    for code in ["700", "719", "46", "999", "214"] {
+        let mock = scene(&format!("fault cuStreamSynchronize {code}\n"));
+        let said = Running::start(libraries, mock.path(), "after_a_fault", &[]).finish();
+        assert_eq!((said["first"].as_str(), said["next"].as_str()), (code, code), "{said:?}");
+        assert_ne!(said["devices"], "1", "{said:?}");
+    }
+    let mock = scene("fault cuStreamSynchronize 2\n");
+    let said = Running::start(libraries, mock.path(), "after_a_fault", &[]).finish();
+    assert_eq!((said["first"].as_str(), said.get("next")), ("2", None));
+    assert_eq!(said["devices"], "1");
+}
+
+#[test]
+fn the_stand_in_compiler_fails_where_it_is_told_to() {
+    let Some(libraries) = stand_ins() else { return };
+    let mock = scene("nvrtc_error work.cu 7 identifier \"y\" is undefined\n");
+    let said = Running::start(libraries, mock.path(), "source", &[]).finish();
+    assert!(said["error"].contains("work.cu:7: identifier \"y\" is undefined"), "{said:?}");
+    assert_eq!(said["image"], "ELASTICO-CUBIN sm_90");
 }
 
 #[test]
