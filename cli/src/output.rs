@@ -140,6 +140,43 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
+/// What text for people is written on: how wide, and whether in colour.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paper {
+    pub(crate) width: usize,
+    pub(crate) has_colour: bool,
+}
+
+/// A colour of the terminal's own palette.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Colour {
+    Green,
+    Yellow,
+    Red,
+}
+
+impl Paper {
+    /// stdout as it is.
+    pub(crate) fn stdout() -> Self {
+        let has_colour =
+            io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { width: terminal_width().into(), has_colour }
+    }
+
+    /// The text in a colour, where there is any.
+    pub(crate) fn paint(self, text: &str, colour: Colour) -> String {
+        if !self.has_colour {
+            return text.to_owned();
+        }
+        let code = match colour {
+            Colour::Green => 32,
+            Colour::Yellow => 33,
+            Colour::Red => 31,
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
 /// Columns of the terminal, 80 where stdout is none.
 fn terminal_width() -> u16 {
     std::env::var("COLUMNS")

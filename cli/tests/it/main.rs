@@ -2,4 +2,5 @@
 
 mod architecture;
 mod bad_input;
+mod doctor;
 mod road;

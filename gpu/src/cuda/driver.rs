@@ -67,6 +67,16 @@ pub enum ComputeMode {
 }
 
 impl ComputeMode {
+    /// The name in files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Prohibited => "prohibited",
+            Self::ExclusiveProcess => "exclusive_process",
+            Self::Unknown => "unknown",
+        }
+    }
+
     const fn from_driver(value: c_int) -> Self {
         match value {
             0 => Self::Default,
@@ -109,7 +119,7 @@ impl Driver {
     /// The newest CUDA version that the driver serves, for example `(13, 0)`.
     ///
     /// # Errors
-    /// None today: the version was read when the driver was loaded.
+    /// None today: it was read when the driver was loaded. It is a question to the driver all the same.
     pub fn version(&self) -> Result<(i32, i32), CudaError> {
         Ok(self.inner.version)
     }
@@ -179,8 +189,8 @@ impl Driver {
         let read = |attribute| self.attribute(attribute, device);
         let size = |attribute| read(attribute).map(|value| u32::try_from(value).unwrap_or(0));
         Ok(DeviceFacts {
+            uuid: uuid_text(uuid, &name),
             name,
-            uuid: uuid_text(uuid),
             compute_capability: (
                 read(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
                 read(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -211,9 +221,9 @@ pub(super) const fn check(call: &'static str, code: c_uint) -> Result<(), CudaEr
     if code == 0 { Ok(()) } else { Err(CudaError::Call { call, code: code.cast_signed() }) }
 }
 
-/// `GPU-` and the five groups, as NVML and nvidia-smi write it.
-fn uuid_text(uuid: CUuuid) -> String {
-    let mut text = String::from("GPU");
+/// The prefix and the five groups, as NVML and nvidia-smi write it. Only the name tells that it is a MIG instance.
+fn uuid_text(uuid: CUuuid, name: &str) -> String {
+    let mut text = String::from(if name.contains(" MIG ") { "MIG" } else { "GPU" });
     for (index, byte) in uuid.bytes.into_iter().enumerate() {
         if matches!(index, 0 | 4 | 6 | 8 | 10) {
             text.push('-');

@@ -2,7 +2,7 @@
 
 use super::GemmError;
 use crate::cuda::Context;
-use crate::libraries::{CUDA_MAJOR, Libraries, LibraryKind, function_table};
+use crate::libraries::{CUDA_MAJOR, Libraries, LibraryKind, Loaded, function_table};
 use cudarc::cublaslt::sys::{
     cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
     cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
@@ -10,6 +10,7 @@ use cudarc::cublaslt::sys::{
     cublasStatus_t, cudaDataType, cudaDataType_t, cudaStream_t,
 };
 use std::ffi::{c_int, c_uint, c_void};
+use std::path::Path;
 use std::sync::Arc;
 
 function_table! {
@@ -63,18 +64,33 @@ unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
+/// Opens cuBLASLt and reads its version.
+fn open(libraries: &Libraries) -> Result<(Loaded, u64), GemmError> {
+    let loaded = libraries.open(LibraryKind::CublasLt)?;
+    let opening = Opening::load(&loaded)?;
+    // SAFETY: takes nothing and returns a number.
+    let version = unsafe { (opening.cublasLtGetVersion)() } as u64;
+    if version / 10_000 != u64::from(CUDA_MAJOR) {
+        let library = loaded.path().to_owned();
+        return Err(GemmError::Version { library, major: version / 10_000 });
+    }
+    Ok((loaded, version))
+}
+
+/// The version of cuBLASLt, 130000 for 13.0.0, and its file. No driver is needed.
+///
+/// # Errors
+/// [`GemmError::Library`] and [`GemmError::Version`].
+pub fn version(libraries: &Libraries) -> Result<(u64, &'static Path), GemmError> {
+    let (loaded, version) = open(libraries)?;
+    Ok((version, loaded.path()))
+}
+
 impl Handle {
     /// The handle of this context, made at its first product: making one costs milliseconds and memory.
     pub(super) fn of(context: &Context, libraries: &Libraries) -> Result<Arc<Self>, GemmError> {
         context.gemm_handle(|| {
-            let loaded = libraries.open(LibraryKind::CublasLt)?;
-            let opening = Opening::load(&loaded)?;
-            // SAFETY: takes nothing and returns a number.
-            let version = unsafe { (opening.cublasLtGetVersion)() } as u64;
-            if version / 10_000 != u64::from(CUDA_MAJOR) {
-                let library = loaded.path().to_owned();
-                return Err(GemmError::Version { library, major: version / 10_000 });
-            }
+            let (loaded, _) = open(libraries)?;
             let api = Api::load(&loaded)?;
             context.bind()?;
             let mut handle = std::ptr::null_mut();

@@ -13,6 +13,7 @@ mod descriptor;
 mod transpose;
 
 pub(crate) use api::Handle;
+pub use api::version;
 
 use crate::cubin::CompileError;
 use crate::cuda::{Context, CudaError, Memory, Stream};

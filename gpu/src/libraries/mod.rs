@@ -375,3 +375,30 @@ fn loader_message(error: &libloading::Error) -> String {
     let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_library_is_refused_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("libnvidia-ml.so.1");
+        std::fs::write(&file, b"\x7fELF and then nothing").unwrap();
+        let libraries = Libraries { nvml: Some(file.clone()), ..Libraries::default() };
+        let error = libraries.open(LibraryKind::Nvml).unwrap_err();
+        assert!(matches!(&error, LibraryError::Refused { path, .. } if *path == file), "{error}");
+        assert!(!error.to_string().contains('\n') && error.hint().is_some(), "{error}");
+    }
+
+    #[test]
+    fn workers_get_the_same_paths() {
+        let libraries = Libraries { nvrtc: Some("/a/libnvrtc.so.13".into()), ..Libraries::default() };
+        let text = serde_json::to_string(&libraries).unwrap();
+        assert_eq!(serde_json::from_str::<Libraries>(&text).unwrap(), libraries);
+        assert_eq!(serde_json::from_str::<Libraries>("{}").unwrap(), Libraries::default());
+        let other = Libraries { cuda: Some("/b".into()), nvrtc: Some("/c".into()), ..Libraries::default() };
+        let both = libraries.or(other);
+        assert_eq!((both.cuda, both.nvrtc), (Some("/b".into()), Some("/a/libnvrtc.so.13".into())));
+    }
+}

@@ -164,7 +164,10 @@ fn loader_folders(variable: Variable<'_>) -> Vec<PathBuf> {
 
 fn keep_real(mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
-    folders.retain(|folder| folder.is_dir() && seen.insert(folder.clone()));
+    // `lib64` is often a link to `lib`.
+    folders.retain(|folder| {
+        folder.is_dir() && seen.insert(std::fs::canonicalize(folder).unwrap_or_else(|_| folder.clone()))
+    });
     folders
 }
 
@@ -207,4 +210,105 @@ fn site_folders(variable: Variable<'_>) -> Vec<PathBuf> {
         }
     }
     keep_real(sites)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn folder_with(files: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, b"no library").unwrap();
+        }
+        folder
+    }
+
+    fn look(
+        kind: LibraryKind,
+        field: Option<&Path>,
+        variables: &[(&'static str, &Path)],
+    ) -> Result<PathBuf, LibraryError> {
+        let variables: BTreeMap<&str, OsString> =
+            variables.iter().map(|(name, path)| (*name, path.as_os_str().to_owned())).collect();
+        locate_in(kind, field, &|name| variables.get(name).cloned()).map(|found| found.path)
+    }
+
+    #[test]
+    fn our_major_version_wins_over_an_unnumbered_link_and_others() {
+        let folder = folder_with(&["libcupti.so", "libcupti.so.12", "libcupti.so.13", "libcuptix.so.13"]);
+        let found = look(LibraryKind::Cupti, Some(folder.path()), &[]).unwrap();
+        assert_eq!(found, folder.path().join("libcupti.so.13"));
+        // A year is no major version: it is looked at when it is opened.
+        let folder = folder_with(&["libcupti.so.2025.3.1", "libcupti.so.12"]);
+        let found = look(LibraryKind::Cupti, Some(folder.path()), &[]).unwrap();
+        assert_eq!(found, folder.path().join("libcupti.so.2025.3.1"));
+    }
+
+    #[test]
+    fn what_was_named_is_taken_or_refused_and_never_replaced() {
+        let good = folder_with(&["lib64/libnvrtc.so.13"]);
+        let old = folder_with(&["libnvrtc.so.12"]);
+        let empty = folder_with(&[]);
+        let home: (&'static str, &Path) = ("CUDA_HOME", good.path());
+        let found = look(LibraryKind::Nvrtc, None, &[home]).unwrap();
+        assert_eq!(found, good.path().join("lib64/libnvrtc.so.13"));
+        for named in [empty.path().to_owned(), empty.path().join("libnvrtc.so.13")] {
+            let error = look(LibraryKind::Nvrtc, Some(&named), &[home]).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("there is no NVRTC library `libnvrtc.so.13`; tried {}", named.display())
+            );
+            assert!(look(LibraryKind::Nvrtc, None, &[home, ("ELASTICO_NVRTC", &named)]).is_err());
+        }
+        for named in [old.path().to_owned(), old.path().join("libnvrtc.so.12")] {
+            let error = look(LibraryKind::Nvrtc, Some(&named), &[]).unwrap_err();
+            assert!(matches!(error, LibraryError::Major { found: 12, .. }), "{error}");
+        }
+        // CUPTI is named by its folder, for its helper lies beside it.
+        let file = folder_with(&["libcupti.so.13"]);
+        assert!(look(LibraryKind::Cupti, Some(&file.path().join("libcupti.so.13")), &[]).is_err());
+    }
+
+    #[test]
+    fn the_order_is_field_variable_toolkit_python_loader() {
+        let name = "libcupti.so.13";
+        let [field, variable, loader] = [(); 3].map(|()| folder_with(&[name]));
+        let toolkit = folder_with(&["extras/CUPTI/lib64/libcupti.so.13"]);
+        let python = folder_with(&["lib/python3.11/site-packages/nvidia/cu13/lib/libcupti.so.13"]);
+        let mut variables: Vec<(&'static str, &Path)> = vec![
+            ("LD_LIBRARY_PATH", loader.path()),
+            ("VIRTUAL_ENV", python.path()),
+            ("CUDA_HOME", toolkit.path()),
+            ("ELASTICO_CUPTI_DIR", variable.path()),
+        ];
+        let mut found = vec![look(LibraryKind::Cupti, Some(field.path()), &variables).unwrap()];
+        while !variables.is_empty() {
+            found.push(look(LibraryKind::Cupti, None, &variables).unwrap());
+            variables.pop();
+        }
+        let expected = [&field, &variable, &toolkit, &python, &loader];
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                found.starts_with(expected.path()),
+                "{} in {}",
+                found.display(),
+                expected.path().display()
+            );
+        }
+    }
+
+    #[test]
+    fn a_driver_is_never_taken_from_a_toolkit() {
+        let toolkit = folder_with(&["lib64/stubs/libcuda.so.1", "lib64/libcuda.so.1", "compat/libcuda.so.1"]);
+        let found = look(LibraryKind::Cuda, None, &[("CUDA_HOME", toolkit.path())]).unwrap();
+        assert!(!found.starts_with(toolkit.path()), "{}", found.display());
+        let folder = folder_with(&["libcuda.so.1"]);
+        let found = look(LibraryKind::Cuda, None, &[("LD_LIBRARY_PATH", folder.path())]).unwrap();
+        assert_eq!(found, folder.path().join("libcuda.so.1"));
+    }
 }

@@ -94,7 +94,8 @@ impl Control {
     }
 }
 
-fn version_in(text: &str) -> Option<String> {
+/// The first number with a point in what a program prints.
+pub(crate) fn version_in(text: &str) -> Option<String> {
     text.split(|letter: char| !letter.is_ascii_digit() && letter != '.')
         .map(|word| word.trim_matches('.'))
         .find_map(|word| {

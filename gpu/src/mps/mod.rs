@@ -13,9 +13,11 @@ mod error;
 mod folder;
 mod process;
 
+pub(crate) use control::version_in;
 pub use error::MpsError;
 
 use crate::libraries::Libraries;
+
 use control::{Control, Failure};
 use folder::Folder;
 use nvml_wrapper::enum_wrappers::device::ComputeMode;

@@ -1,6 +1,6 @@
 //! Who may read hardware counters, and who holds them.
 
-use super::{Check, Status, process_names};
+use super::{Area, Check, Status, process_names};
 use std::path::Path;
 
 /// Programs that hold the performance monitor while they run. The kernel cuts command names to 15 bytes.
@@ -14,7 +14,7 @@ pub(super) fn check(process_folder: &Path) -> Vec<Check> {
 }
 
 fn permission(process_folder: &Path) -> Check {
-    let check = |status, finding: &str| Check::new("counters.permission", "counters", status, finding);
+    let check = |status, finding: &str| Check::new("counters.permission", Area::Counters, status, finding);
     let Ok(parameters) = std::fs::read_to_string(process_folder.join("driver/nvidia/params")) else {
         return check(Status::Absent, "the NVIDIA kernel module is not loaded");
     };
@@ -42,6 +42,19 @@ fn permission(process_folder: &Path) -> Check {
     }
 }
 
+/// The try at sampling decides: where it worked, the driver's setting is no fault, whatever it says.
+pub(super) fn settle(checks: &mut [Check]) {
+    let has_sampled =
+        checks.iter().any(|check| check.id.starts_with("cupti.sampling") && check.status == Status::Ok);
+    for check in checks.iter_mut().filter(|check| check.id == "counters.permission") {
+        if has_sampled && check.status == Status::Blocked {
+            check.status = Status::Ok;
+            check.finding = String::from("counters are for administrators, and sampling works here");
+            check.fix = None;
+        }
+    }
+}
+
 fn is_administrator(process_folder: &Path) -> bool {
     std::fs::read_to_string(process_folder.join("self/status")).is_ok_and(|status| {
         status
@@ -59,10 +72,10 @@ fn owner(process_folder: &Path) -> Check {
         .map(|(process, name)| format!("{name} ({process})"))
         .collect();
     if holders.is_empty() {
-        return Check::new("counters.owner", "counters", Status::Ok, "no other profiler is running");
+        return Check::new("counters.owner", Area::Counters, Status::Ok, "no other profiler is running");
     }
     let finding = format!("{} may hold the performance monitor", holders.join(", "));
-    Check::new("counters.owner", "counters", Status::Warn, finding)
+    Check::new("counters.owner", Area::Counters, Status::Warn, finding)
         .fix("dcgmi profile --pause (and --resume afterwards), or stop the profiler")
 }
 

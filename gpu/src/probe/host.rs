@@ -1,6 +1,6 @@
 //! The host: cores, load, memory and room for files.
 
-use super::{Check, ProbeOptions, Status};
+use super::{Area, Check, ProbeOptions, Status};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub(super) fn check(options: &ProbeOptions) -> Vec<Check> {
 }
 
 fn cores_check(cores: std::io::Result<Vec<usize>>, quota: Option<f64>) -> Check {
-    let check = |status, finding: String| Check::new("host.cores", "host", status, finding);
+    let check = |status, finding: String| Check::new("host.cores", Area::Host, status, finding);
     let cores = match cores {
         Ok(cores) => cores,
         Err(error) => {
@@ -107,17 +107,20 @@ fn load(process_folder: &Path, cores: usize) -> Check {
         .ok()
         .and_then(|text| text.split_ascii_whitespace().next()?.parse::<f64>().ok());
     match load {
-        None => Check::new("host.load", "host", Status::Absent, "the load average cannot be read"),
+        None => Check::new("host.load", Area::Host, Status::Absent, "the load average cannot be read"),
         Some(load) if load > 0.25 * cores as f64 => Check::new(
             "host.load",
-            "host",
+            Area::Host,
             Status::Warn,
             format!("load average {load:.2} on {cores} cores: other programs disturb a measurement"),
         )
         .fix("stop other programs (see `top`), or expect retries for drift"),
-        Some(load) => {
-            Check::new("host.load", "host", Status::Ok, format!("load average {load:.2} on {cores} cores"))
-        }
+        Some(load) => Check::new(
+            "host.load",
+            Area::Host,
+            Status::Ok,
+            format!("load average {load:.2} on {cores} cores"),
+        ),
     }
 }
 
@@ -135,14 +138,19 @@ fn memory(process_folder: &Path, system_folder: &Path) -> Check {
         })
         .min_by(f64::total_cmp);
     let Some(free) = available.map(|free| limited.map_or(free, |limit| free.min(limit.max(0.0)))) else {
-        return Check::new("host.memory", "host", Status::Absent, "free memory cannot be read");
+        return Check::new("host.memory", Area::Host, Status::Absent, "free memory cannot be read");
     };
     let finding = format!("{:.1} GB of memory available", free / 1e9);
     if free < MEMORY_NEEDED {
-        Check::new("host.memory", "host", Status::Warn, finding + ", a pair of CPU workers may need 1.2 GB")
-            .fix("free some memory or raise the container's limit")
+        Check::new(
+            "host.memory",
+            Area::Host,
+            Status::Warn,
+            finding + ", a pair of CPU workers may need 1.2 GB",
+        )
+        .fix("free some memory or raise the container's limit")
     } else {
-        Check::new("host.memory", "host", Status::Ok, finding)
+        Check::new("host.memory", Area::Host, Status::Ok, finding)
     }
 }
 
@@ -153,7 +161,7 @@ fn room(id: &str, folder: &Path, needed: f64, use_for: &str, is_memory: bool) ->
         Err(error) => {
             return Check::new(
                 id,
-                "host",
+                Area::Host,
                 Status::Blocked,
                 format!("{place} cannot be used for {use_for}: {error}"),
             )
@@ -161,24 +169,24 @@ fn room(id: &str, folder: &Path, needed: f64, use_for: &str, is_memory: bool) ->
         }
     };
     if rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_err() {
-        return Check::new(id, "host", Status::Blocked, format!("{place} is not writable"))
+        return Check::new(id, Area::Host, Status::Blocked, format!("{place} is not writable"))
             .fix(format!("make {place} writable for this user"));
     }
     let free = volume.f_bavail as f64 * volume.f_frsize as f64;
     let finding = format!("{:.1} GB free in {place}", free / 1e9);
     if free >= needed {
-        Check::new(id, "host", Status::Ok, finding)
+        Check::new(id, Area::Host, Status::Ok, finding)
     } else if is_memory {
-        Check::new(id, "host", Status::Blocked, finding)
+        Check::new(id, Area::Host, Status::Blocked, finding)
             .fix("docker run --shm-size=1g, or remove files there")
     } else {
-        Check::new(id, "host", Status::Warn, finding).fix("free some space or write elsewhere with --out")
+        Check::new(id, Area::Host, Status::Warn, finding).fix("free some space or write elsewhere with --out")
     }
 }
 
 fn governor(system_folder: &Path) -> Check {
     let path = system_folder.join("devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    let check = |status, finding: String| Check::new("host.governor", "host", status, finding);
+    let check = |status, finding: String| Check::new("host.governor", Area::Host, status, finding);
     match std::fs::read_to_string(path).map(|text| text.trim().to_owned()) {
         Err(_) => check(Status::Absent, "the frequency governor is not visible here".to_owned()),
         Ok(name) if name == "performance" => check(Status::Ok, "frequency governor `performance`".to_owned()),

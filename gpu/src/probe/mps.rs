@@ -1,15 +1,19 @@
 //! The Multi-Process Service: is its control program here, is its daemon running.
 
-use super::{Check, Status, process_names};
+use super::{Area, Check, Finding, ProbeOptions, Status, process_names};
+use crate::mps::version_in;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 const CONTROL: &str = "nvidia-cuda-mps-control";
 
-pub(super) fn check(process_folder: &Path) -> Vec<Check> {
+pub(super) fn look(options: &ProbeOptions, tell: &mut dyn FnMut(Finding)) {
     let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or("/tmp/nvidia-mps".into(), PathBuf::from);
     let program = program_on(std::env::var_os("PATH").as_deref());
-    vec![control(program.as_deref()), daemon(process_folder, &pipes, program.is_some())]
+    tell(Finding::Check(daemon(&options.process_folder, &pipes, program.is_some())));
+    // Last: a program that hangs must not hide the rest.
+    tell(Finding::Check(control(program.as_deref())));
 }
 
 fn program_on(path: Option<&OsStr>) -> Option<PathBuf> {
@@ -17,10 +21,23 @@ fn program_on(path: Option<&OsStr>) -> Option<PathBuf> {
 }
 
 fn control(program: Option<&Path>) -> Check {
-    match program {
-        Some(program) => Check::new("mps.control", "mps", Status::Ok, format!("{} found", program.display())),
-        None => Check::new("mps.control", "mps", Status::Absent, format!("no {CONTROL} on PATH"))
-            .fix("install the driver's compute utilities (nvidia-compute-utils), or measure with time_slice"),
+    let check = |status, finding: String| Check::new("mps.control", Area::Mps, status, finding);
+    let Some(program) = program else {
+        return check(Status::Absent, format!("no {CONTROL} on PATH")).fix(
+            "install the driver's compute utilities (nvidia-compute-utils), or measure with time_slice",
+        );
+    };
+    let place = program.display();
+    match Command::new(program).arg("-v").stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].concat();
+            match version_in(&String::from_utf8_lossy(&text)) {
+                Some(version) => check(Status::Ok, format!("version {version}, {place}")),
+                None => check(Status::Ok, format!("{place}, which does not tell its version")),
+            }
+        }
+        Err(error) => check(Status::Blocked, format!("{place} cannot be run: {error}"))
+            .fix("install the driver's compute utilities again (nvidia-compute-utils)"),
     }
 }
 
@@ -29,7 +46,7 @@ fn daemon(process_folder: &Path, pipes: &Path, has_program: bool) -> Check {
     let running =
         process_names(process_folder).into_iter().find(|(_, name)| name.starts_with("nvidia-cuda-mps"));
     let has_pipe = pipes.join("control").exists();
-    let check = |status, finding: String| Check::new("mps.daemon", "mps", status, finding);
+    let check = |status, finding: String| Check::new("mps.daemon", Area::Mps, status, finding);
     match (running, has_pipe) {
         (Some((process, _)), true) => {
             check(Status::Ok, format!("process {process} serves {}", pipes.display()))

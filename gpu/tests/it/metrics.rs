@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The folder of the pinned wheel's libraries: `ELASTICO_CUDA_WHEELS`, or the workspace's virtual environment.
-fn wheel_folder() -> Option<PathBuf> {
+pub(crate) fn wheel_folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("ELASTICO_CUDA_WHEELS") {
         return Some(PathBuf::from(folder));
     }
