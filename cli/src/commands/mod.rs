@@ -12,7 +12,6 @@ mod place;
 mod predict;
 mod profile;
 mod report;
-mod sampler;
 mod simulate;
 mod train;
 mod whatif;
@@ -65,9 +64,6 @@ pub(crate) enum Command {
     /// One side of a pair on CPU cores; started by `profile run`
     #[command(hide = true)]
     Worker,
-    /// Sample hardware counters in a process of its own; started by `profile run`
-    #[command(hide = true)]
-    Sampler,
 }
 
 impl Command {
@@ -88,7 +84,6 @@ impl Command {
             Self::Config(command) => config::run(&command),
             Self::Completions(arguments) => completions::run(&arguments),
             Self::Man(arguments) => man::run(&arguments),
-            Self::Sampler => sampler::run(),
             // A worker speaks its own protocol on stdout and ends with its own code.
             Self::Worker => {
                 std::process::exit(i32::from(elastico_profiler::worker::main() != ExitCode::SUCCESS))

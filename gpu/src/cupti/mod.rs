@@ -197,10 +197,11 @@ impl Cupti {
         let host = Host::new(&self.functions, chip, availability)?;
         match host.config_image(&names) {
             Ok(mut image) => Ok(host::passes(&self.functions, &mut image)? == 1),
-            // CUPTI's answers to metrics that the chip, or the device, does not have.
-            Err(
-                CuptiError::Metric { .. } | CuptiError::Call { code: 1, .. } | CuptiError::Unsupported { .. },
-            ) => Ok(false),
+            // What CUPTI answers to metrics that the chip, or this very device, does not have: 17 and 1 where it is
+            // asked for the chip, and any other code where the device's image leaves them out.
+            Err(CuptiError::Metric { .. } | CuptiError::Call { .. } | CuptiError::Unsupported { .. }) => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

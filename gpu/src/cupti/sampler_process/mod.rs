@@ -1,7 +1,7 @@
 //! The process that samples counters, and the coordinator's side of it.
 //!
-//! CUPTI takes one subscriber per process, cannot be unloaded and may crash, so it lives in a process of its own:
-//! `elastico sampler`, which is [`main`]. The two speak JSON lines, one request and one reply at a time:
+//! CUPTI takes one subscriber per process, cannot be unloaded and may crash, so it lives in a process of its own, whose
+//! whole life is [`main`]. The two speak JSON lines, one request and one reply at a time:
 //! `hello` ← · `prepare` → `ready` or `refused` · `start` → `started` or `refused` · `stop` → `report` · `bye` →.
 //! Windows may be repeated. The monitor is taken at `start` and given back at `stop`, so that nothing is held between
 //! windows; `prepare` takes it once for a moment, so that a refusal is known before the first trial.

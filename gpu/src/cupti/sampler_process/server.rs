@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How often the device's buffer is decoded.
 const DRAIN_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs the sampler on stdin and stdout to its end; the whole of `elastico sampler`. It dies with its parent.
+/// Runs the sampler on stdin and stdout to its end. It dies with its parent.
 pub fn main() -> ExitCode {
     // Where the kernel refuses, the closed stdin of a dead parent still ends this process.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
