@@ -400,6 +400,18 @@ pub const FLAGS: &[Flag] = &[
         meaning: "device memory of an earlier session was still taken when this one began",
     },
     Flag {
+        name: "aperiodic_progress",
+        meaning: "the program's kernels repeat no sequence: a step is a fixed sum of device time of its isolated run",
+    },
+    Flag {
+        name: "progress_by_lines",
+        meaning: "a step is a line of the program's output, timed when it was read",
+    },
+    Flag {
+        name: "sharing_unverified",
+        meaning: "the program did not tell its SMs and MPS, so that `sharing` is what was asked for",
+    },
+    Flag {
         name: "null_pair",
         meaning: "a control: the co-runner is an idle context, the interference must be 1",
     },

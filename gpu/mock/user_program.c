@@ -14,6 +14,7 @@
  *   crash       ten iterations of `train`, then abort
  *   oom         fails like a framework out of memory
  *   idle        never touches the GPU
+ *   inject LIBRARY   calls InitializeInjection of the library as the driver would, without a driver, and goes on for a while
  *
  * Each iteration prints a line `step N`. USER_PROGRAM_SLEEP_US: host time between two iterations.
  */
@@ -119,6 +120,17 @@ int main(int count, char **words) {
     const char *pause_text = getenv("USER_PROGRAM_SLEEP_US");
     useconds_t pause_time = pause_text ? (useconds_t)atol(pause_text) : 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!strcmp(mode, "inject") && count > 2) {
+        void *library = dlopen(words[2], RTLD_NOW);
+        int (*initialize)(void) = (int (*)(void))(library ? dlsym(library, "InitializeInjection") : NULL);
+        if (!initialize) {
+            fprintf(stderr, "%s\n", dlerror());
+            return 1;
+        }
+        printf("initialised: %d\n", initialize());
+        usleep(300000);
+        return 0;
+    }
     if (!strcmp(mode, "idle")) {
         for (long i = 0; !iterations || i < iterations; i++) usleep(100000);
         return 0;

@@ -6,6 +6,7 @@ mod dataset;
 mod demo;
 mod doctor;
 mod evaluate;
+mod exec;
 mod explain;
 mod man;
 mod place;

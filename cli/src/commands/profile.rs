@@ -51,6 +51,8 @@ pub(crate) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Measure two commands of your own, unmodified: each alone, then both together
+    Exec(super::exec::Arguments),
     /// Go on where a run was stopped or killed
     Resume {
         /// The folder of the run
@@ -102,6 +104,10 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             }
             let reports = measure(&campaign, &catalogue, out, RunOptions::default(), talk)?;
             close(&reports, out, talk)
+        }
+        Command::Exec(arguments) => super::exec::run(arguments, talk),
+        Command::Resume { folder, force, .. } if folder.join(elastico_profiler::exec::FILE).exists() => {
+            super::exec::resume(folder, *force, talk)
         }
         Command::Resume { folder, source, force } => {
             let campaign = Campaign::read(&folder.join("campaign.toml"))?;
@@ -251,6 +257,18 @@ fn show(plans: &[Plan], cells: bool, format: Format) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
+/// What the first interrupt sets.
+pub(crate) fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        // The second signal ends at once: the journal is valid at every moment.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupted))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+            .context("cannot listen for interrupts")?;
+    }
+    Ok(interrupted)
+}
+
 /// Measures a campaign with progress on stderr; the first interrupt ends it after the trial at hand.
 pub(crate) fn measure(
     campaign: &Campaign,
@@ -259,13 +277,7 @@ pub(crate) fn measure(
     options: RunOptions<'_>,
     talk: Talk,
 ) -> anyhow::Result<Vec<RunReport>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        // The second signal ends at once: the journal is valid at every moment.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .context("cannot listen for interrupts")?;
-    }
+    let interrupted = interrupted()?;
     let bar = talk.has_terminal().then(|| {
         let bar = ProgressBar::new(0);
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len} trials, {msg}");
@@ -276,15 +288,14 @@ pub(crate) fn measure(
     let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut progress = |progress: &Progress<'_>| {
         counts.insert(progress.device.to_owned(), (progress.done, progress.total));
-        let left =
-            progress.remaining.map_or(String::new(), |left| format!("about {:.0} s left", left.get().ceil()));
+        let left = left(progress);
         match &bar {
             Some(bar) => {
                 bar.set_length(counts.values().map(|(_, total)| total).sum());
                 bar.set_position(counts.values().map(|(done, _)| done).sum());
                 bar.set_message(format!("{left}, last {}", progress.observation.outcome));
             }
-            None if !talk.is_quiet() => talk.say(line(progress, &left)),
+            None if !talk.is_quiet() => talk.say(line(progress)),
             None => {}
         }
     };
@@ -296,14 +307,19 @@ pub(crate) fn measure(
     Ok(reports)
 }
 
-fn line(progress: &Progress<'_>, left: &str) -> String {
+fn left(progress: &Progress<'_>) -> String {
+    progress.remaining.map_or(String::new(), |left| format!("about {:.0} s left", left.get().ceil()))
+}
+
+/// One line for one trial.
+pub(crate) fn line(progress: &Progress<'_>) -> String {
     let trial = progress.trial;
     let pair = match &trial.co_runner {
         Some(co_runner) => format!("{} beside {co_runner}, {}", trial.subject, trial.sharing),
         None => format!("{} alone, {}", trial.subject, trial.sharing),
     };
     let (device, outcome) = (progress.device, progress.observation.outcome);
-    format!("{device} {}/{} {pair}: {outcome} ({left})", progress.done, progress.total)
+    format!("{device} {}/{} {pair}: {outcome} ({})", progress.done, progress.total, left(progress))
 }
 
 fn close(reports: &[RunReport], folder: &Path, talk: Talk) -> anyhow::Result<Ending> {

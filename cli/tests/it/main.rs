@@ -3,4 +3,5 @@
 mod architecture;
 mod bad_input;
 mod doctor;
+mod exec;
 mod road;

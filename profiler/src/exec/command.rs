@@ -47,6 +47,8 @@ pub(crate) struct StartOptions {
     pub(crate) pattern: Option<Regex>,
     /// Longest time to steady progress.
     pub(crate) startup: Duration,
+    /// A period must hold so long before it is believed: libraries try out kernels in loops of their own.
+    pub(crate) hold: Duration,
     /// A side without progress for so long hangs.
     pub(crate) hang: Duration,
     /// Seconds that a trial takes beside the start-up, for advice.
@@ -88,9 +90,13 @@ pub(crate) struct Running {
     events: Vec<Vec<Event>>,
     /// Kernels and graph launches among them.
     launches: u64,
+    /// What those of the source add up to, in parts of a step.
+    done: f64,
     heard: Instant,
     logs: Logs,
     ticks: Ticks,
+    /// How many of them were there at the last look.
+    ticked: usize,
     follower: Option<JoinHandle<()>>,
     is_parked: bool,
     /// When it was stopped last, and resumed after that; nanoseconds.
@@ -188,9 +194,11 @@ impl Running {
             looked: None,
             events: Vec::new(),
             launches: 0,
+            done: 0.0,
             heard: Instant::now(),
             logs,
             ticks,
+            ticked: 0,
             follower,
             is_parked: false,
             pause: (0, 0),
@@ -266,9 +274,18 @@ impl Running {
                 return Err(self.fault(outcome, &format!("left records that cannot be read: {error}{hint}")));
             }
         }
+        let ticked = self.ticks.lock().unwrap_or_else(PoisonError::into_inner).len();
+        if ticked != self.ticked {
+            self.ticked = ticked;
+            self.heard = Instant::now();
+        }
         self.events.resize_with(self.rings.rings.len(), Vec::new);
         let mut records = Vec::new();
-        for (ring, events) in self.rings.rings.iter_mut().zip(&mut self.events) {
+        for (index, (ring, events)) in self.rings.rings.iter_mut().zip(&mut self.events).enumerate() {
+            let progress = match &self.source {
+                StepSource::Kernels { ring, progress } if *ring == index => Some(progress),
+                _ => None,
+            };
             records.clear();
             ring.drain(&mut records);
             for record in &records {
@@ -278,7 +295,12 @@ impl Running {
                     self.drain = Some(self.drain.unwrap_or(Duration::ZERO).max(drained));
                 }
                 self.launches += u64::from(record.kind != Kind::Copy);
-                events.push(Event { start: record.start, end: record.end, signature: record.signature });
+                let event = Event { start: record.start, end: record.end, signature: record.signature };
+                self.done += progress.map_or(0.0, |progress| {
+                    let (worth, whole) = progress.worth(&event);
+                    worth / whole
+                });
+                events.push(event);
             }
             if !records.is_empty() {
                 self.heard = Instant::now();
@@ -325,9 +347,20 @@ impl Running {
         rings.max_by_key(|(index, events)| (time(events), std::cmp::Reverse(*index))).map(|(index, _)| index)
     }
 
-    /// The name of a signature, where the process told it.
-    pub(crate) fn name_of(&self, signature: u64) -> Option<String> {
-        self.rings.rings.iter().find_map(|ring| ring.names().remove(&signature))
+    /// How its steps are told, in words.
+    pub(crate) fn how(&self) -> String {
+        match &self.source {
+            StepSource::Kernels { progress: Progress::Periodic(period), .. } => {
+                let name = self.rings.rings.iter().find_map(|ring| ring.names().remove(&period.anchor));
+                let name = name.unwrap_or_else(|| format!("kernel {:016x}", period.anchor));
+                let times =
+                    if period.per_period > 1 { format!("{} x ", period.per_period) } else { String::new() };
+                format!("{times}`{}` in a period of {} records", short(&name), period.records)
+            }
+            StepSource::Kernels { .. } => "no period; equal device time".to_owned(),
+            StepSource::Lines(_) => "lines of output".to_owned(),
+            StepSource::Unknown | StepSource::None(_) => "not to be told".to_owned(),
+        }
     }
 
     /// When matching lines came.
@@ -339,15 +372,16 @@ impl Running {
     pub(crate) fn forget(&mut self) {
         self.events.iter_mut().for_each(Vec::clear);
         self.launches = 0;
+        self.done = 0.0;
+        self.heard = Instant::now();
+        self.ticked = 0;
         self.ticks.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Steps so far in this phase, roughly.
     pub(crate) fn count(&self) -> u32 {
         match &self.source {
-            StepSource::Kernels { ring, progress } => {
-                self.events.get(*ring).map_or(0, |events| progress.count(events))
-            }
+            StepSource::Kernels { .. } => self.done as u32,
             StepSource::Lines(_) => self.ticks().len() as u32,
             StepSource::Unknown | StepSource::None(_) => 0,
         }
@@ -421,13 +455,7 @@ impl Running {
 
     /// How long nothing was heard of it.
     pub(crate) fn silence(&self) -> Duration {
-        match &self.source {
-            StepSource::Lines(_) => {
-                let last = self.ticks().last().copied().unwrap_or(self.pause.1);
-                Duration::from_nanos(monotonic_nanoseconds().saturating_sub(last.max(self.pause.1)))
-            }
-            _ => self.heard.elapsed(),
-        }
+        self.heard.elapsed()
     }
 
     /// Stops all its processes and waits until the device has drained what they had queued.
@@ -464,9 +492,11 @@ impl Running {
         }
     }
 
-    /// Ends all its processes.
+    /// Ends all its processes, with nothing of theirs on the device: a client that goes amid its work can take an MPS
+    /// server along.
     pub(crate) fn end(&mut self) {
         if self.exited.is_none() {
+            self.park();
             self.tree.end(PATIENCE);
             self.exited = self.child.wait().ok();
         }

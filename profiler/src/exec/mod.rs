@@ -16,11 +16,13 @@ mod lines;
 pub mod progress;
 mod settings;
 mod startup;
+mod summary;
 mod tree;
 
 pub(crate) use command::{Running, StartOptions, StepSource, sweep};
 pub use settings::{FILE, Settings, UserCommand, name_of};
 pub(crate) use startup::await_steady;
+pub use summary::{SideSummary, Summary, summary};
 pub(crate) use tree::Guard;
 
 use crate::run::{Work, run_planned};

@@ -169,7 +169,8 @@ pub fn name_of(command: &str) -> String {
     let interprets = INTERPRETERS.iter().any(|name| {
         program.strip_prefix(name).is_some_and(|rest| rest.chars().all(|letter| !letter.is_alphabetic()))
     });
-    let script = words.iter().skip(1).find(|word| word.ends_with(".py") || word.ends_with(".sh"));
+    let is_script = |word: &str| Path::new(word).extension().is_some_and(|end| end == "py" || end == "sh");
+    let script = words.iter().skip(1).find(|word| is_script(word));
     let module = words.windows(2).find(|pair| pair[0] == "-m").map(|pair| &pair[1]);
     let name = match (interprets, script, module) {
         (true, Some(script), _) => stem(script),

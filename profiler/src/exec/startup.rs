@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 const SEARCHED: usize = 200_000;
 /// How often they are.
 const SEARCH: Duration = Duration::from_millis(400);
-/// A period must hold so long before it is believed: libraries try out kernels in loops of their own.
-const HOLD: Duration = Duration::from_secs(2);
 /// Length of a step, by wall time, where nothing repeats.
 const QUANTUM: f64 = 0.05;
 
@@ -44,8 +42,7 @@ pub(crate) fn await_steady(side: &mut Running, options: &StartOptions) -> Result
         if let Some(ring) = busiest
             && searched.is_none_or(|searched| searched.elapsed() >= SEARCH)
         {
-            let events = side.sorted(ring, SEARCHED);
-            let now_found = find(events);
+            let now_found = find_lately(side.sorted(ring, SEARCHED), options.hold);
             searched = Some(Instant::now());
             found = match (now_found, found) {
                 (Some(period), Some(before)) if is_same(&before, ring, &period) => {
@@ -55,7 +52,7 @@ pub(crate) fn await_steady(side: &mut Running, options: &StartOptions) -> Result
                 (None, _) => None,
             };
             if let Some(found) = &found
-                && found.since.elapsed() >= HOLD
+                && found.since.elapsed() >= options.hold
             {
                 let progress = Progress::Periodic(found.period.clone());
                 side.source = StepSource::Kernels { ring: found.ring, progress };
@@ -106,6 +103,16 @@ pub(crate) fn await_steady(side: &mut Running, options: &StartOptions) -> Result
     }
 }
 
+/// The period of all records, or of their last half, quarter or eighth where that is long enough: a start-up may have
+/// made more kernels than many iterations do.
+fn find_lately(events: &[Event], least: Duration) -> Option<Period> {
+    [1, 2, 4, 8].into_iter().find_map(|part| {
+        let late = &events[events.len() - events.len() / part..];
+        let span = late.last()?.end.saturating_sub(late.first()?.end);
+        (part == 1 || span >= least.as_nanos() as u64).then(|| find(late)).flatten()
+    })
+}
+
 /// The same anchor, or another one of the same period.
 fn is_same(before: &Found, ring: usize, period: &Period) -> bool {
     let old = &before.period;
@@ -140,6 +147,19 @@ mod tests {
         let mut ticks = vec![0, 1_000_000_000];
         ticks.extend((0..=MIN_PERIODS as u64).map(|at| 2_000_000_000 + at * 50_000_000));
         assert!((line_pace(&ticks).unwrap() - 0.05).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_long_start_up_does_not_hide_the_loop() {
+        let event =
+            |at: u64, signature| Event { start: at * 1_000_000, end: at * 1_000_000 + 900_000, signature };
+        let started: Vec<Event> = (0..4_000).map(|at| event(at, at * at % 1_009 + 100)).collect();
+        let looped = (4_000..5_000).map(|at| event(at, at % 5));
+        let events: Vec<Event> = started.into_iter().chain(looped).collect();
+        assert_eq!(find(&events), None);
+        let period = find_lately(&events, Duration::from_millis(500)).unwrap();
+        assert_eq!((period.records, period.per_period), (5, 1));
+        assert_eq!(find_lately(&events, Duration::from_secs(9)), None);
     }
 
     #[test]

@@ -123,12 +123,12 @@ impl Tree {
 
     /// Asks all to end, gives them a moment, then ends them.
     ///
-    /// Under MPS a client that is killed amid its work may take the others along, so asking comes first.
+    /// What is stopped gets the question before it can do anything else.
     pub(super) fn end(&self, patience: Duration) {
-        self.resume();
         for process in self.members() {
             send(process, Signal::TERM);
         }
+        self.resume();
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline && !self.members().is_empty() {
             std::thread::sleep(Duration::from_millis(10));

@@ -4,6 +4,7 @@
 
 mod cpu;
 mod cuda;
+mod exec;
 mod faults;
 mod model;
 mod recorded;

@@ -12,6 +12,7 @@
 //! daemon, the NVML poller and the ledger of memory. After a fault it stops the daemon, looks whether the GPU still works,
 //! and turns the fault into the gravest thing that it finds.
 
+pub mod commands;
 mod cores;
 mod counters;
 mod identity;
@@ -160,6 +161,15 @@ impl CudaDevice {
         })
     }
 
+    /// How a mode is brought about on this GPU.
+    fn arrangement(&self, sharing: &SharingMode, is_pair: bool) -> Result<Arrangement, Fault> {
+        let is_divided = self.facts.uuid.starts_with("MIG-");
+        Arrangement::new(sharing, is_pair, is_divided, || {
+            elastico_gpu::mig::instances(&self.options.libraries, self.index)
+                .map_err(|error| error.to_string())
+        })
+    }
+
     /// The folder in which no MPS daemon listens.
     fn no_mps(&self) -> Environment {
         without_mps(self.no_mps.path())
@@ -297,11 +307,7 @@ impl Device for CudaDevice {
     fn open<'a>(&'a mut self, request: &SessionRequest<'_>) -> Result<Box<dyn Session + 'a>, Fault> {
         let sides: &[Side] =
             if request.co_runner.is_some() { &[Side::Subject, Side::CoRunner] } else { &[Side::Subject] };
-        let is_divided = self.facts.uuid.starts_with("MIG-");
-        let arrangement = Arrangement::new(request.sharing, sides.len() == 2, is_divided, || {
-            elastico_gpu::mig::instances(&self.options.libraries, self.index)
-                .map_err(|error| error.to_string())
-        })?;
+        let arrangement = self.arrangement(request.sharing, sides.len() == 2)?;
         // Errors that belong to a session before this one are not this one's.
         let _ = self.poller.xid(true);
         let has_leaked = self.has_leaked();

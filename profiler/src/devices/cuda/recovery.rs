@@ -12,8 +12,21 @@ impl CudaDevice {
     /// Turns a fault of a session whose workers are gone into the gravest thing that is behind it, and leaves the device
     /// as a fresh session needs it.
     pub(super) fn explain(&mut self, fault: Fault, arrangement: &Arrangement) -> Fault {
-        // These say for themselves what happened, and leave nothing broken.
-        if matches!(fault.outcome, Outcome::Oom | Outcome::OomPredicted | Outcome::Unsupported) {
+        let says_all = speaks_for_itself(&fault);
+        let mut fault = self.blame(fault, arrangement);
+        if !says_all
+            && fault.outcome != Outcome::DeviceLost
+            && let Err(probe) = self.probe()
+        {
+            fault.outcome = Outcome::DeviceLost;
+            fault.detail.push_str(&format!("; and the GPU does not answer any more: {}", probe.detail));
+        }
+        fault
+    }
+
+    /// As [`explain`](Self::explain), without trying whether the GPU still works.
+    pub(super) fn blame(&mut self, fault: Fault, arrangement: &Arrangement) -> Fault {
+        if speaks_for_itself(&fault) {
             return fault;
         }
         let mut fault = fault;
@@ -44,12 +57,6 @@ impl CudaDevice {
                 }
             }
         }
-        if fault.outcome != Outcome::DeviceLost
-            && let Err(probe) = self.probe()
-        {
-            fault.outcome = Outcome::DeviceLost;
-            fault.detail.push_str(&format!("; and the GPU does not answer any more: {}", probe.detail));
-        }
         fault
     }
 
@@ -66,4 +73,9 @@ impl CudaDevice {
             other => Err(helper.unexpected(other)),
         }
     }
+}
+
+/// These say for themselves what happened, and leave nothing broken.
+const fn speaks_for_itself(fault: &Fault) -> bool {
+    matches!(fault.outcome, Outcome::Oom | Outcome::OomPredicted | Outcome::Unsupported)
 }
