@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Lines of stderr that are kept for an error's text.
@@ -114,6 +115,7 @@ pub struct SamplerProcess {
     stdin: Option<ChildStdin>,
     replies: Receiver<Result<Reply, String>>,
     stderr: Arc<Mutex<VecDeque<String>>>,
+    stderr_reader: Option<JoinHandle<()>>,
     timeouts: SamplerTimeouts,
     ready: Ready,
 }
@@ -140,9 +142,7 @@ impl SamplerProcess {
         let stdin = child.stdin.take();
         let replies = child.stdout.take().map_or_else(|| channel().1, read_replies);
         let stderr = Arc::default();
-        if let Some(pipe) = child.stderr.take() {
-            keep_tail(pipe, Arc::clone(&stderr));
-        }
+        let stderr_reader = child.stderr.take().map(|pipe| keep_tail(pipe, Arc::clone(&stderr)));
         let nothing = Ready {
             cupti_version: 0,
             chip: String::new(),
@@ -150,7 +150,7 @@ impl SamplerProcess {
             metrics: Vec::new(),
             absent: std::collections::BTreeMap::new(),
         };
-        let mut process = Self { child, stdin, replies, stderr, timeouts, ready: nothing };
+        let mut process = Self { child, stdin, replies, stderr, stderr_reader, timeouts, ready: nothing };
         match process.receive("hello", timeouts.hello)? {
             Reply::Hello { protocol: PROTOCOL, .. } => {}
             other => return Err(out_of_turn("hello", &other)),
@@ -244,6 +244,12 @@ impl SamplerProcess {
                 Err(error) => break error.to_string(),
             }
         };
+        // Its last words may still be on their way.
+        while self.stderr_reader.as_ref().is_some_and(|reader| !reader.is_finished())
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let lines = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         SamplerError::Died { ending, stderr: lines.iter().cloned().collect::<Vec<_>>().join(" | ") }
     }
@@ -288,7 +294,7 @@ fn read_replies(pipe: impl Read + Send + 'static) -> Receiver<Result<Reply, Stri
     receiver
 }
 
-fn keep_tail(pipe: impl Read + Send + 'static, lines: Arc<Mutex<VecDeque<String>>>) {
+fn keep_tail(pipe: impl Read + Send + 'static, lines: Arc<Mutex<VecDeque<String>>>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines() {
             let Ok(line) = line else { break };
@@ -298,5 +304,5 @@ fn keep_tail(pipe: impl Read + Send + 'static, lines: Arc<Mutex<VecDeque<String>
             }
             lines.push_back(line);
         }
-    });
+    })
 }
