@@ -72,9 +72,12 @@ impl Drop for Partition {
     }
 }
 
-/// SMs that a percentage of `total` asks for: at least one, never rounded up past the share.
-fn wanted(total: u32, percent: u8) -> u32 {
-    (total * u32::from(percent) / 100).max(1)
+/// SMs that a percentage of the device asks for: the multiple of `step` that is nearest, but at least `least`. The driver
+/// would round up, and give 72 and 60 of 132 SMs for two halves where 64 and 68 can be had.
+fn wanted(total: u32, percent: u8, least: u32, step: u32) -> u32 {
+    let step = step.max(1);
+    let exact = total * u32::from(percent);
+    ((exact + 50 * step) / (100 * step) * step).max(least).max(1)
 }
 
 pub(super) fn split(context: &Context, first: u8, second: u8) -> Result<[GreenContext; 2], CudaError> {
@@ -86,13 +89,15 @@ pub(super) fn split(context: &Context, first: u8, second: u8) -> Result<[GreenCo
     }
     // The driver splits into groups of one size, and what is left is a resource of its own: the first split takes
     // one side's group, the second takes the other's out of the rest.
-    let (one, rest) = take(context, &all, wanted(total, first))?
-        .ok_or_else(|| refuse(format!("no partition of {} SMs", wanted(total, first))))?;
+    let (least, step) = granularity(&all);
+    let wanted = |percent| wanted(total, percent, least, step);
+    let (one, rest) = take(context, &all, wanted(first))?
+        .ok_or_else(|| refuse(format!("no partition of {} SMs", wanted(first))))?;
     let other = if u32::from(first) + u32::from(second) == 100 {
         rest.filter(|rest| count(rest) > 0)
     } else {
         match rest {
-            Some(rest) => take(context, &rest, wanted(total, second))?.map(|(other, _)| other),
+            Some(rest) => take(context, &rest, wanted(second))?.map(|(other, _)| other),
             None => None,
         }
     };
@@ -168,14 +173,23 @@ const fn count(resource: &CUdevResource) -> u32 {
     unsafe { resource.__bindgen_anon_1.sm.smCount }
 }
 
+/// The smallest partition, and what sizes are multiples of.
+const fn granularity(resource: &CUdevResource) -> (u32, u32) {
+    // SAFETY: as above.
+    let sm = unsafe { resource.__bindgen_anon_1.sm };
+    (sm.minSmPartitionSize, sm.smCoscheduledAlignment)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_rounded_down_but_never_to_nothing() {
-        assert_eq!(wanted(132, 50), 66);
-        assert_eq!(wanted(132, 33), 43);
-        assert_eq!(wanted(20, 1), 1);
+    fn shares_become_the_nearest_partition() {
+        assert_eq!(wanted(132, 50, 8, 8), 64);
+        assert_eq!(wanted(132, 30, 8, 8), 40);
+        assert_eq!(wanted(132, 1, 8, 8), 8);
+        assert_eq!(wanted(108, 50, 4, 2), 54);
+        assert_eq!(wanted(20, 1, 0, 0), 1, "a driver that tells no granularity");
     }
 }

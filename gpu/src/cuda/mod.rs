@@ -14,10 +14,11 @@
 //! Every copy is checked against the sizes of its memory, and every launch against the parameters of the function. What a
 //! kernel itself does is not checked: a module is code that this program compiled, and is trusted like the program.
 //!
-//! # Modules are loaded eagerly where the process starts so
-//! The driver reads `CUDA_MODULE_LOADING` when it is initialized. Workers must be started with
-//! `CUDA_MODULE_LOADING=EAGER` ([`EAGER_LOADING`]): with lazy loading the first launch of a function synchronizes the
-//! device in the middle of a measurement.
+//! # Loading of kernels
+//! With `CUDA_MODULE_LOADING=LAZY` ([`LOADING`]), the driver's default, a kernel is loaded when it is looked up or first
+//! launched, and that may synchronize the device. No such moment falls into a measurement: [`Module::function`] loads its
+//! kernel, and [`crate::gemm::Gemm::new`] runs the product once. `EAGER` would load all kernels of cuBLASLt into
+//! each worker, which costs seconds of its start and hundreds of megabytes of device memory.
 
 #![expect(unsafe_code, reason = "calls into the driver")]
 
@@ -42,5 +43,5 @@ pub use stream::{Graph, Stream};
 
 pub(crate) use api::Api;
 
-/// The variable, and its value, that a worker's environment must have; see the module's text.
-pub const EAGER_LOADING: (&str, &str) = ("CUDA_MODULE_LOADING", "EAGER");
+/// The variable, and its value, that a worker's environment should have; see the module's text.
+pub const LOADING: (&str, &str) = ("CUDA_MODULE_LOADING", "LAZY");

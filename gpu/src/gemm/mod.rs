@@ -261,7 +261,25 @@ impl Gemm {
         let (algorithm, workspace) =
             found.ok_or(GemmError::NoAlgorithm { shape: *shape, compute_capability })?;
         let workspace = context.allocate(workspace as u64)?;
-        Ok(Self { handle, operation, layouts, algorithm, workspace, sizes, types, a, b })
+        let gemm = Self { handle, operation, layouts, algorithm, workspace, sizes, types, a, b };
+        gemm.warm_up(context)?;
+        Ok(gemm)
+    }
+
+    /// Runs it once on scratch memory: its kernel is loaded now, not in a capture or in a measurement.
+    fn warm_up(&self, context: &Context) -> Result<(), GemmError> {
+        let size = self.sizes.into_iter().max().unwrap_or(0);
+        let scratch = match context.allocate(size) {
+            Ok(scratch) => scratch,
+            // Where there is no room, it is loaded when it is first needed.
+            Err(error) if error.outcome() == Outcome::Oom => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        scratch.fill(0)?;
+        let stream = context.stream()?;
+        // What comes out is of no interest, so all three may be one.
+        self.run(&stream, (&scratch, 0), (&scratch, 0), (&scratch, 0))?;
+        Ok(stream.synchronize()?)
     }
 
     /// Queues the product of the matrices that start at these offsets in bytes. May be captured.

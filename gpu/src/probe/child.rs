@@ -47,6 +47,8 @@ fn isolate_for(mut command: Command, area: Area, options: &ProbeOptions, limit: 
     let id = format!("{}.probe", area.as_str());
     let trouble = |finding: String| Check::new(id.clone(), area, Status::Blocked, finding);
     let input = serde_json::to_vec(options).unwrap_or_default();
+    // Indices as nvidia-smi counts, and as workers count them.
+    command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     // A group of its own, so that what the child started ends with it.
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {

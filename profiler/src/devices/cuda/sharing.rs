@@ -23,9 +23,9 @@ pub(super) const SIDE: &str = "ELASTICO_SIDE";
 pub(super) fn base_environment(device: Option<&str>) -> Environment {
     let mut environment: Environment = CLEARED.iter().map(|name| ((*name).to_owned(), None)).collect();
     let mut set = |name: &str, value: &str| environment.push((name.to_owned(), Some(value.to_owned())));
-    // Indices as nvidia-smi counts; a kernel must not be loaded while another one waits for it.
+    // Indices as nvidia-smi counts.
     set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-    set("CUDA_MODULE_LOADING", "EAGER");
+    set(elastico_gpu::cuda::LOADING.0, elastico_gpu::cuda::LOADING.1);
     if let Some(device) = device {
         set("CUDA_VISIBLE_DEVICES", device);
     }
