@@ -4,4 +4,5 @@ mod architecture;
 mod bad_input;
 mod doctor;
 mod exec;
+mod gpu_campaign;
 mod road;
