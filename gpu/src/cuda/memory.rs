@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-/// Device memory. A read or write waits for it, and is ordered with no stream: synchronize first.
+/// Device memory. A read, write or fill is done when the call returns. It does not wait for streams: synchronize first.
 pub struct Memory {
     inner: Arc<DeviceInner>,
 }
@@ -46,7 +46,8 @@ impl Memory {
         let api = self.inner.context.bind()?;
         // SAFETY: the range was checked; `data` is valid for the read, which is over when the call returns.
         let code = unsafe { (api.cuMemcpyHtoD_v2)(address, data.as_ptr().cast(), data.len()) };
-        self.inner.context.check("cuMemcpyHtoD_v2", code)
+        self.inner.context.check("cuMemcpyHtoD_v2", code)?;
+        self.finish()
     }
 
     /// Reads to the host.
@@ -76,8 +77,16 @@ impl Memory {
         // SAFETY: the range is the whole allocation.
         let code = unsafe { (api.cuMemsetD8_v2)(self.inner.address, value, size(self.inner.bytes)) };
         self.inner.context.check("cuMemsetD8_v2", code)?;
-        // The call may return before the device has done it, and streams here do not wait for the default stream.
-        self.inner.context.synchronize()
+        self.finish()
+    }
+
+    /// Waits for the default stream. A write or fill may return when the data is only on its way, and streams of this
+    /// module do not wait for the default stream.
+    fn finish(&self) -> Result<(), CudaError> {
+        let api = self.inner.context.bind()?;
+        // SAFETY: null is the default stream of the current context.
+        let code = unsafe { (api.cuStreamSynchronize)(std::ptr::null_mut()) };
+        self.inner.context.check("cuStreamSynchronize", code)
     }
 
     /// The device address of `bytes` bytes at `offset`, for passing to a launch in this crate.

@@ -232,23 +232,21 @@ impl Findings {
 /// Looks at everything that a measurement on a GPU or on CPU cores needs. `command` makes the command line of a child
 /// process that calls [`child_main`] for an area.
 ///
-/// It takes as long as the slowest area: half a second on a healthy machine, 30 s where a driver hangs.
+/// It takes half a second on a healthy machine, and as much as two time limits more where a driver hangs.
 pub fn probe(options: &ProbeOptions, command: &(dyn Fn(Area) -> Command + Sync)) -> Findings {
     let child = |area: Area, options: &ProbeOptions| isolate(command(area), area, options);
     let findings: Vec<Finding> = thread::scope(|scope| {
+        let others = [Area::CublasLt, Area::Mps].map(|area| scope.spawn(move || child(area, options)));
+        // NVML first: it counts the processes on a GPU, and the next ones would be among them.
+        let mut findings = child(Area::Nvml, options);
+        let cupti = scope.spawn(|| child(Area::Cupti, options));
+        findings.extend(child(Area::Cuda, options));
         // Kernels are compiled for the devices that the driver lists.
-        let driver = scope.spawn(|| {
-            let mut found = child(Area::Cuda, options);
-            let compute_capabilities: BTreeSet<(i32, i32)> =
-                devices_in(&found).filter_map(|device| device.compute_capability).collect();
-            let compute_capabilities = compute_capabilities.into_iter().collect();
-            found.extend(child(Area::Nvrtc, &ProbeOptions { compute_capabilities, ..options.clone() }));
-            found
-        });
-        let others = [Area::Nvml, Area::CublasLt, Area::Cupti, Area::Mps]
-            .map(|area| scope.spawn(move || child(area, options)));
-        let mut findings = Vec::new();
-        for thread in std::iter::once(driver).chain(others) {
+        let compute_capabilities: BTreeSet<(i32, i32)> =
+            devices_in(&findings).filter_map(|device| device.compute_capability).collect();
+        let compute_capabilities = compute_capabilities.into_iter().collect();
+        findings.extend(child(Area::Nvrtc, &ProbeOptions { compute_capabilities, ..options.clone() }));
+        for thread in others.into_iter().chain([cupti]) {
             // A thread of ours that panicked is a fault of this program.
             findings.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }

@@ -190,7 +190,7 @@ fn describe(
             fault(
                 Status::Blocked,
                 "MIG is on, and there is no instance",
-                format!("nvidia-smi mig -i {index} -cgi 9,9 -C, or nvidia-smi -i {index} -mig 0"),
+                format!("nvidia-smi mig -i {index} -cgi <profile> -C, or nvidia-smi -i {index} -mig 0"),
             );
         }
     }
