@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// How two workloads share one device.
 ///
 /// The text form is used in files and on the command line: `exclusive`, `time_slice`, `mps(0.5,0.5)`,
-/// `mig(1g.10gb)`, `streams`.
+/// `mig(1g.10gb)`, `streams`, `streams(0.5,0.5)`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SharingMode {
@@ -29,6 +29,13 @@ pub enum SharingMode {
     },
     /// Two streams of one process.
     Streams,
+    /// Two streams of one process, each on SMs of its own (green contexts).
+    SplitStreams {
+        /// Part of the subject, in percent of the SMs.
+        subject_percent: u8,
+        /// Part of the co-runner; both are at most 100 together.
+        co_runner_percent: u8,
+    },
 }
 
 impl SharingMode {
@@ -42,17 +49,18 @@ impl SharingMode {
             Self::TimeSlice => "time_slice",
             Self::Mps { .. } => "mps",
             Self::Mig { .. } => "mig",
-            Self::Streams => "streams",
+            Self::Streams | Self::SplitStreams { .. } => "streams",
         }
     }
 
     /// The share of the SMs that each side may use, 0..1, subject first.
     ///
-    /// Time-slicing and streams limit nothing. A MIG profile `Kg` has K of 7 slices.
+    /// Time-slicing and streams without shares limit nothing. A MIG profile `Kg` has K of 7 slices.
     pub fn shares(&self) -> (f64, f64) {
         match self {
             Self::Exclusive | Self::TimeSlice | Self::Streams => (1.0, 1.0),
-            Self::Mps { subject_percent, co_runner_percent } => {
+            Self::Mps { subject_percent, co_runner_percent }
+            | Self::SplitStreams { subject_percent, co_runner_percent } => {
                 (f64::from(*subject_percent) / 100.0, f64::from(*co_runner_percent) / 100.0)
             }
             Self::Mig { profile } => {
@@ -70,6 +78,10 @@ impl SharingMode {
             Self::Mps { subject_percent, co_runner_percent } => {
                 Self::Mps { subject_percent: *co_runner_percent, co_runner_percent: *subject_percent }
             }
+            Self::SplitStreams { subject_percent, co_runner_percent } => Self::SplitStreams {
+                subject_percent: *co_runner_percent,
+                co_runner_percent: *subject_percent,
+            },
             other => other.clone(),
         }
     }
@@ -82,6 +94,10 @@ impl fmt::Display for SharingMode {
                 let (subject, co_runner) = self.shares();
                 f.pad(&format!("mps({subject},{co_runner})"))
             }
+            Self::SplitStreams { .. } => {
+                let (subject, co_runner) = self.shares();
+                f.pad(&format!("streams({subject},{co_runner})"))
+            }
             Self::Mig { profile } => f.pad(&format!("mig({profile})")),
             other => f.pad(other.family()),
         }
@@ -90,7 +106,7 @@ impl fmt::Display for SharingMode {
 
 /// A text that names no sharing mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no sharing mode (exclusive, time_slice, mps(0.5,0.5), mig(3g.40gb), streams)")]
+#[error("`{0}` is no sharing mode (exclusive, time_slice, mps(0.5,0.5), mig(3g.40gb), streams, streams(0.5,0.5))")]
 pub struct SharingModeError(pub String);
 
 impl FromStr for SharingMode {
@@ -108,14 +124,22 @@ impl FromStr for SharingMode {
             ("time_slice", None) => Ok(Self::TimeSlice),
             ("streams", None) => Ok(Self::Streams),
             ("mps", None) => Ok(Self::MPS_UNLIMITED),
-            ("mps", Some(shares)) => {
+            ("mps" | "streams", Some(shares)) => {
                 let (subject, co_runner) = shares.split_once(',').ok_or_else(error)?;
                 let percent = |share: &str| {
                     let ratio: f64 = share.trim().parse().map_err(|_| error())?;
                     let percent = (ratio * 100.0).round();
                     if (1.0..=100.0).contains(&percent) { Ok(percent as u8) } else { Err(error()) }
                 };
-                Ok(Self::Mps { subject_percent: percent(subject)?, co_runner_percent: percent(co_runner)? })
+                let (subject_percent, co_runner_percent) = (percent(subject)?, percent(co_runner)?);
+                if name == "mps" {
+                    Ok(Self::Mps { subject_percent, co_runner_percent })
+                } else if u16::from(subject_percent) + u16::from(co_runner_percent) <= 100 {
+                    Ok(Self::SplitStreams { subject_percent, co_runner_percent })
+                } else {
+                    // SMs are dealt out, not limited: there are no more than all.
+                    Err(error())
+                }
             }
             ("mig", Some(profile)) if profile.starts_with(|first: char| ('1'..='7').contains(&first)) => {
                 Ok(Self::Mig { profile: profile.to_owned() })
@@ -145,7 +169,7 @@ mod tests {
     #[test]
     fn text_form_round_trips() {
         for text in
-            ["exclusive", "time_slice", "mps(0.5,0.5)", "mps(0.3,0.7)", "mps(1,1)", "mig(3g.40gb)", "streams"]
+            ["exclusive", "time_slice", "mps(0.5,0.5)", "mps(0.3,0.7)", "mps(1,1)", "mig(3g.40gb)", "streams", "streams(0.3,0.5)"]
         {
             assert_eq!(text.parse::<SharingMode>().unwrap().to_string(), text);
         }
@@ -164,6 +188,7 @@ mod tests {
             "mig(9g)",
             "time_slice(1)",
             "mps(0.5,0.5",
+            "streams(0.6,0.5)",
         ] {
             assert!(text.parse::<SharingMode>().is_err(), "{text}");
         }

@@ -113,7 +113,7 @@ fn write_reference(text: &mut String) -> std::fmt::Result {
     writeln!(text, "- Workload kinds: {}.", list(WorkloadKind::ALL.map(WorkloadKind::as_str).to_vec()))?;
     writeln!(
         text,
-        "- Sharing modes: `exclusive`, `time_slice`, `mps(0.5,0.5)` (share of the subject, then of the co-runner), `mig(3g.40gb)`, `streams`."
+        "- Sharing modes: `exclusive`, `time_slice`, `mps(0.5,0.5)` (share of the subject, then of the co-runner), `mig(3g.40gb)`, `streams`, `streams(0.5,0.5)` (each side on SMs of its own)."
     )?;
     let (timed, other): (Vec<Outcome>, Vec<Outcome>) =
         Outcome::ALL.into_iter().partition(|outcome| outcome.has_times());

@@ -21,8 +21,10 @@ pub(crate) enum Request {
     Inventory { libraries: Libraries },
     /// Run one small kernel to see whether the GPU works.
     Probe(CudaWork),
-    /// Run every kernel against its reference, and time the driver.
+    /// Run every kernel against its reference.
     Examine(CudaWork),
+    /// Time the driver's clocks and launches.
+    Time(CudaWork),
 }
 
 /// Steps to make, and where.
@@ -124,25 +126,24 @@ impl GpuReport {
     }
 }
 
-/// One check of an examination.
+/// One kernel check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Examined {
     pub(crate) name: String,
-    /// Worst difference to the reference, relative to what is allowed; at most 1 passes.
+    /// Worst difference to the reference over what is allowed: up to 1 is right; absent where the GPU cannot run it.
     pub(crate) error: Option<f64>,
-    /// Why it could not be made.
+    /// Why it is wrong or absent.
     pub(crate) problem: Option<String>,
 }
 
-/// An examination of a GPU.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// How well a GPU can be timed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Examination {
-    pub(crate) checks: Vec<Examined>,
+pub(crate) struct Timing {
     /// Smallest difference of two event times, in seconds.
     pub(crate) event_resolution_seconds: f64,
-    /// Time of a step by events over its time by the host's clock.
+    /// Time of steps by events over their time by the host's clock.
     pub(crate) event_over_host: f64,
     /// Host time of one launch of an empty kernel, in seconds.
     pub(crate) launch_seconds: f64,
@@ -195,7 +196,9 @@ pub(crate) enum Reply {
     /// The answer to [`Request::Probe`].
     Probed(Box<GpuReport>),
     /// The answer to [`Request::Examine`].
-    Examined(Box<Examination>),
+    Examined { checks: Vec<Examined> },
+    /// The answer to [`Request::Time`].
+    Timed(Timing),
     /// It leaves for this reason.
     Failed { outcome: String, detail: String },
     /// It has stopped as asked, with nothing in flight.

@@ -87,6 +87,7 @@ pub fn main() -> ExitCode {
         Request::Inventory { libraries } => cuda::inventory(libraries),
         Request::Probe(work) => cuda::probe(work),
         Request::Examine(work) => cuda::examine(work),
+        Request::Time(work) => cuda::time(work),
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -184,10 +185,11 @@ fn serve<E: Engine + Send>(
     watch_stdin();
     let timeout = Duration::from_secs_f64(work.owner_timeout_seconds);
     let run = |(place, side): (usize, &mut Served<E>)| {
-        if let Some(core) = core_of(place)
-            && let Err(error) = pin(&[core])
-        {
-            tracing::debug!(error, "a side keeps no core of its own");
+        if let Some(core) = core_of(place) {
+            cuda::sharpen();
+            if let Err(error) = pin(&[core]) {
+                tracing::debug!(error, "a side keeps no core of its own");
+            }
         }
         match obey(&mut side.engine, &mut side.producer, side.is_idle, timeout, side.fault) {
             Ok(steps) => steps,

@@ -91,7 +91,7 @@ impl Check {
 }
 
 /// The written ranges that no later action writes to, the latest first.
-fn results(actions: &[Action]) -> Vec<Touch> {
+pub(super) fn results(actions: &[Action]) -> Vec<Touch> {
     let mut kept: Vec<Touch> = Vec::new();
     let meets = |one: &Touch, other: &Touch| {
         one.buffer == other.buffer

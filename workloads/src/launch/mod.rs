@@ -205,6 +205,11 @@ impl LaunchPlan {
         plan::functions(self.setup.iter().chain(&self.actions))
     }
 
+    /// The ranges that a step leaves behind: written, and written by no later action. The latest first.
+    pub fn results(&self) -> Vec<Touch> {
+        check::results(&self.actions)
+    }
+
     /// The key of a buffer's random numbers; see [`Fill::write`].
     pub fn key(&self, buffer: usize) -> u64 {
         fill::mixed(self.seed.0, buffer as u64)

@@ -112,6 +112,18 @@ pub struct Touch {
     pub(super) format: Format,
 }
 
+impl Touch {
+    /// Size of one element in bytes.
+    pub const fn element_bytes(&self) -> u64 {
+        self.format.bytes()
+    }
+
+    /// Whether whole elements of the range are finite numbers; integers always are.
+    pub fn is_finite(&self, elements: &[u8]) -> bool {
+        elements.chunks_exact(self.format.bytes() as usize).all(|element| self.format.read(element).is_finite())
+    }
+}
+
 /// An operand of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {

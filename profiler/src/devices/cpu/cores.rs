@@ -46,7 +46,7 @@ pub(super) fn place(cores: &[usize], sharing: &SharingMode, is_pair: bool) -> Re
         SharingMode::Mig { .. } => {
             Err(format!("CPU cores have no instances, so `{sharing}` cannot be had; use mps with shares"))
         }
-        SharingMode::Streams => {
+        SharingMode::Streams | SharingMode::SplitStreams { .. } => {
             Err("CPU workers are processes, so `streams` cannot be had; use time_slice".to_owned())
         }
     }

@@ -7,6 +7,7 @@
 //! | `mps(p,q)` | one per side under a daemon of our own, with their percentages | MPS enabled, SMs seen within a TPC of the percentage |
 //! | `mig(profile)` | one per side, each in an instance of its own | no MPS, fewer SMs than the GPU has |
 //! | `streams` | one for both sides, a stream each | all SMs seen |
+//! | `streams(p,q)` | one for both sides, a green context each | SMs within a partition of the shares |
 //!
 //! The coordinator holds no context: what it must know of the driver it asks a process of its own. It owns the MPS
 //! daemon, the NVML poller and the ledger of memory. After a fault it stops the daemon, looks whether the GPU still works,
@@ -19,9 +20,12 @@ mod identity;
 mod memory;
 mod pipes;
 mod recovery;
+mod self_test;
 mod session;
 mod sharing;
 mod telemetry;
+
+pub use self_test::{KernelCheck, NullPair, SelfTest, self_test};
 
 use super::processes::{Environment, ProcessOptions, WorkerProcess, sweep};
 use crate::device::{Device, DeviceIdentity, Fault, Session, SessionRequest, Side};
@@ -58,7 +62,7 @@ pub struct CudaOptions {
     pub context_timeout: Duration,
     /// Samples of clocks, power and temperatures per second; 0 takes none.
     pub telemetry_hertz: f64,
-    /// Least length of the repetition that counters are read in.
+    /// Least length of the repetition that counters are read in, and of the phases of a self-test.
     pub counting: Duration,
     /// Time between two samples of the counters.
     pub sampling_interval: Duration,
@@ -305,6 +309,12 @@ impl Device for CudaDevice {
     }
 
     fn open<'a>(&'a mut self, request: &SessionRequest<'_>) -> Result<Box<dyn Session + 'a>, Fault> {
+        Ok(Box::new(self.begin(request)?))
+    }
+}
+
+impl CudaDevice {
+    fn begin(&mut self, request: &SessionRequest<'_>) -> Result<CudaSession<'_>, Fault> {
         let sides: &[Side] =
             if request.co_runner.is_some() { &[Side::Subject, Side::CoRunner] } else { &[Side::Subject] };
         let arrangement = self.arrangement(request.sharing, sides.len() == 2)?;
@@ -336,11 +346,9 @@ impl Device for CudaDevice {
         if has_leaked {
             flags.push("memory_leaked");
         }
-        Ok(Box::new(CudaSession::new(self, workers, reports, effective, arrangement, request, flags)))
+        Ok(CudaSession::new(self, workers, reports, effective, arrangement, request, flags))
     }
-}
 
-impl CudaDevice {
     fn verify(
         &self,
         arrangement: &Arrangement,

@@ -23,7 +23,7 @@ const OVERHEAD: f64 = 1.01;
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) struct CudaSession<'a> {
-    device: &'a mut CudaDevice,
+    pub(super) device: &'a mut CudaDevice,
     workers: Vec<WorkerProcess>,
     reports: Vec<GpuReport>,
     effective: SharingMode,
@@ -66,7 +66,7 @@ impl<'a> CudaSession<'a> {
         }
     }
 
-    fn measure(&mut self, active: Active, window: Window) -> Result<(RawPhase, Telemetry), Fault> {
+    pub(super) fn measure(&mut self, active: Active, window: Window) -> Result<(RawPhase, Telemetry), Fault> {
         let from = monotonic_nanoseconds();
         let timeout = self.device.options.processes.drain_timeout;
         let poller = &mut self.device.poller;

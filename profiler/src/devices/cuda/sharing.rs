@@ -84,6 +84,9 @@ impl Arrangement {
                 )))
             }
             SharingMode::Streams => Ok(Self::Together(None)),
+            SharingMode::SplitStreams { subject_percent, co_runner_percent } => {
+                Ok(Self::Together(Some([*subject_percent, *co_runner_percent])))
+            }
         }
     }
 
@@ -121,6 +124,8 @@ pub(super) fn without_mps(folder: &Path) -> Environment {
 
 /// SMs of a TPC: percentages are rounded to whole ones.
 const TPC: u32 = 2;
+/// Most SMs by which the driver rounds the parts of green contexts, on Hopper.
+const PARTITION: u32 = 8;
 
 /// What is in effect, as the workers see it; a fault where it is not what was asked for.
 ///
@@ -177,7 +182,20 @@ pub(super) fn verify(
                     ),
                 });
             }
-            Arrangement::Together(_) | Arrangement::Apart => {}
+            Arrangement::Together(Some(_)) => {
+                let percent = arrangement.percent(*side);
+                let asked = f64::from(whole) * f64::from(percent) / 100.0;
+                if (f64::from(seen) - asked).abs() > f64::from(PARTITION) {
+                    return Err(Fault {
+                        outcome: Outcome::Unsupported,
+                        detail: format!(
+                            "{percent} % of {whole} SMs was asked for, and the GPU can part with {seen} for the {}",
+                            name(*side)
+                        ),
+                    });
+                }
+            }
+            Arrangement::Together(None) | Arrangement::Apart => {}
             Arrangement::Instances(instances) => {
                 let instance = instances.get(usize::from(*side == Side::CoRunner)).or(instances.first());
                 let known = instance.and_then(|instance| instance.multiprocessors);
@@ -194,7 +212,15 @@ pub(super) fn verify(
             }
         }
     }
-    Ok(sharing.clone())
+    let (Arrangement::Together(Some(_)), [(_, first), (_, second)]) = (arrangement, reports) else {
+        return Ok(sharing.clone());
+    };
+    // Parts are rounded to what the chip can divide; the numbers belong to the parts that were got.
+    let percent = |seen: u32| (100.0 * f64::from(seen) / f64::from(whole.max(1))).round() as u8;
+    Ok(SharingMode::SplitStreams {
+        subject_percent: percent(first.multiprocessors_of(Side::Subject)),
+        co_runner_percent: percent(second.multiprocessors_of(Side::CoRunner)),
+    })
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl Sharing {
         let kind = match mode {
             SharingMode::TimeSlice => Kind::Alternating,
             SharingMode::Mig { .. } => Kind::Partitioned,
-            SharingMode::Streams => Kind::OneProcess,
+            SharingMode::Streams | SharingMode::SplitStreams { .. } => Kind::OneProcess,
             SharingMode::Exclusive | SharingMode::Mps { .. } => Kind::Together,
         };
         Self { shares: [subject, co_runner], kind }

@@ -10,8 +10,8 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// Pause once it is much longer: nothing is lost any more.
 const LONG_PAUSE: Duration = Duration::from_micros(500);
 
-/// Lets a sleep end within microseconds of its time; the kernel's default adds up to 50.
-pub(super) fn sharpen() {
+/// Lets the sleeps of this thread end within microseconds of their time; the kernel's default adds up to 50.
+pub(in crate::worker) fn sharpen() {
     // Where it is refused, sleeps end a little later and the look covers it.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
 }

@@ -202,6 +202,19 @@ impl Loaded {
         })
     }
 
+    /// What all buffers hold; for small plans.
+    pub(super) fn contents(&self, plan: &LaunchPlan) -> Result<Vec<Vec<u8>>, Failure> {
+        let read = |(held, buffer): (&Held, &Buffer)| {
+            let mut bytes = vec![0; buffer.bytes as usize];
+            match held {
+                Held::Device(memory) => memory.read(0, &mut bytes)?,
+                Held::Pinned(pinned) => pinned.read(0, &mut bytes)?,
+            }
+            Ok(bytes)
+        };
+        self.buffers.iter().zip(&plan.buffers).map(read).collect()
+    }
+
     /// Device memory of a buffer of the plan.
     pub(super) fn memory(&self, index: usize) -> Result<&Memory, Failure> {
         match self.buffers.get(index) {

@@ -10,7 +10,8 @@ mod inspect;
 mod load;
 mod steps;
 
-pub(super) use examine::examine;
+pub(super) use clock::sharpen;
+pub(super) use examine::{examine, time};
 pub(super) use inspect::{inventory, probe};
 pub(super) use steps::CudaEngine;
 

@@ -2,7 +2,7 @@
 
 use super::super::engine::{Engine, Failure};
 use super::super::message::CudaWork;
-use super::clock::{pause, sharpen, wait};
+use super::clock::{pause, wait};
 use super::load::{Kernels, Loaded, Ready};
 use super::target;
 use elastico_core::Seed;
@@ -61,9 +61,19 @@ impl CudaEngine {
         program: &StepProgram,
         seed: Seed,
     ) -> Result<Self, Failure> {
-        sharpen();
         let plan = LaunchPlan::new(program, &target(context, stream.multiprocessors()), seed)?;
-        let loaded = Loaded::new(context, &stream, kernels, work, &plan)?;
+        Self::of_plan(context, stream, kernels, work, &plan)
+    }
+
+    /// Allocates, fills, loads and captures what a plan says.
+    pub(super) fn of_plan(
+        context: &Context,
+        stream: Stream,
+        kernels: &mut Kernels<'_>,
+        work: &CudaWork,
+        plan: &LaunchPlan,
+    ) -> Result<Self, Failure> {
+        let loaded = Loaded::new(context, &stream, kernels, work, plan)?;
         let copies = context.stream()?;
         let mut segments = Vec::new();
         let mut start = 0;
@@ -83,7 +93,7 @@ impl CudaEngine {
             slots.push(Slot { marks: marks.collect::<Result<_, Failure>>()?, submitted: Instant::now() });
         }
         Ok(Self {
-            checks: super::checks::Checks::new(&plan),
+            checks: super::checks::Checks::new(plan),
             segments,
             slots,
             submitted: 0,
@@ -109,6 +119,7 @@ impl CudaEngine {
         self.loaded.allocated
     }
 
+    /// Buffers and actions.
     pub(super) const fn loaded(&self) -> &Loaded {
         &self.loaded
     }
@@ -247,7 +258,7 @@ impl Engine for CudaEngine {
     }
 
     fn checksum(&self) -> f64 {
-        self.checks.checksum()
+        self.checks.checksum() as f64
     }
 
     fn spoil(&mut self) {

@@ -4,11 +4,12 @@
 //! binary again, in the role of [`coordinator`]. A stand-in sleeps where a GPU would compute.
 
 mod campaigns;
+mod examination;
 mod faults;
 mod sharing;
 
 use elastico_profiler::devices::ProcessOptions;
-use elastico_profiler::devices::cuda::{CudaDevice, CudaOptions};
+use elastico_profiler::devices::cuda::{CudaDevice, CudaOptions, self_test};
 use elastico_profiler::{Campaign, Observation, RunOptions, journal, run};
 use elastico_workloads::Catalogue;
 use std::fmt::Write as _;
@@ -19,6 +20,9 @@ use std::time::Duration;
 
 /// The variable with the folder of a scene, for its coordinator.
 const PLAY: &str = "ELASTICO_CUDA_SCENE";
+
+/// The variable that makes a coordinator examine its device instead: `kernels`, or `all`.
+const SELF_TEST: &str = "ELASTICO_CUDA_SELF_TEST";
 
 /// One board with a script, and campaigns on it.
 struct Scene {
@@ -78,6 +82,10 @@ impl Scene {
 
     /// Starts the coordinator.
     fn start(&self) -> Child {
+        self.command().spawn().unwrap()
+    }
+
+    fn command(&self) -> Command {
         let join = |name: &str| {
             let old = std::env::var_os(name).unwrap_or_default();
             let mut new = self.libraries.as_os_str().to_owned();
@@ -108,12 +116,22 @@ impl Scene {
             command.env(format!("ELASTICO_{name}"), self.libraries.join(file));
         }
         command.env("ELASTICO_CUPTI_DIR", self.libraries);
-        command.spawn().unwrap()
+        command
     }
 
     /// Runs the campaign, or goes on with it.
     fn play(&self) -> Ended {
-        let ended = self.start().wait_with_output().unwrap();
+        Self::wait(self.start())
+    }
+
+    /// Examines the device.
+    fn examine(&self, part: &str) -> Ended {
+        self.campaign(["st_fma.m10k_n66", "st_dram.read"], &["time_slice"], 1);
+        Self::wait(self.command().env(SELF_TEST, part).spawn().unwrap())
+    }
+
+    fn wait(coordinator: Child) -> Ended {
+        let ended = coordinator.wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ended { code: ended.status.code(), output: format!("{}{}", text(&ended.stdout), text(&ended.stderr)) }
     }
@@ -188,6 +206,18 @@ fn stand_ins(name: &str, flags: &[&str]) -> Option<&'static Path> {
     Some(Box::leak(folder.into_boxed_path()))
 }
 
+/// Examines the device: its kernels alone, or everything.
+fn examine(device: &mut CudaDevice, only_kernels: bool) {
+    if only_kernels {
+        for check in device.check_kernels().unwrap() {
+            println!("check {:?} {} {:?}", check.error_ratio, check.name, check.reason);
+        }
+    } else {
+        let report = self_test(device, &Catalogue::bundled()).unwrap();
+        println!("report {}", serde_json::to_string(&report).unwrap());
+    }
+}
+
 /// The role of the coordinator; nothing when the tests run as tests.
 #[test]
 fn coordinator() {
@@ -217,6 +247,10 @@ fn coordinator() {
             std::process::exit(3);
         }
     };
+    if let Some(part) = std::env::var_os(SELF_TEST) {
+        examine(&mut device, part == "kernels");
+        return;
+    }
     let run_folder = folder.join("run");
     let options = RunOptions { resume: run_folder.exists(), ..RunOptions::default() };
     let ran = run(&campaign, &Catalogue::bundled(), &mut device, &run_folder, &options, &mut |progress| {

@@ -77,3 +77,14 @@ fn streams_share_one_process() {
     assert_eq!(seen.outcome, Outcome::Ok, "{:?}", seen.attempts);
     assert!(seen.measured.as_ref().unwrap().overlap.unwrap() > 0.9);
 }
+
+#[test]
+fn green_contexts_divide_the_sms() {
+    let Some(scene) = Scene::new("") else { return };
+    let seen = &scene.trials(PAIR, "streams(0.5,0.5)", 1)[0];
+    assert_eq!(seen.outcome, Outcome::Ok, "{:?}", seen.attempts);
+    let sms = seen.reported.as_ref().unwrap().multiprocessors.map(Option::unwrap);
+    assert!(sms.iter().all(|sms| (58..=74).contains(sms)) && sms.iter().sum::<u32>() <= 132, "{sms:?}");
+    let shares = seen.effective.as_ref().unwrap().shares();
+    assert!((shares.0 - f64::from(sms[0]) / 132.0).abs() < 0.01, "{shares:?} for {sms:?}");
+}
