@@ -29,7 +29,7 @@ pub(super) fn wait(event: &Event, expected: Instant) -> Result<(), CudaError> {
         let ahead = expected.saturating_duration_since(now);
         let late = now.saturating_duration_since(expected);
         if ahead > LOOK {
-            std::thread::sleep(ahead - LOOK);
+            std::thread::sleep(ahead.saturating_sub(LOOK));
         } else if late > 20 * LOOK {
             std::thread::sleep(LONG_PAUSE);
         } else if late > LOOK {
@@ -49,7 +49,7 @@ pub(super) fn pause(length: Duration) {
             return;
         }
         if left > LOOK {
-            std::thread::sleep(left - LOOK);
+            std::thread::sleep(left.saturating_sub(LOOK));
         } else {
             std::hint::spin_loop();
         }

@@ -16,6 +16,7 @@ pub(super) use inspect::{inventory, probe};
 pub(super) use steps::CudaEngine;
 
 use super::engine::Failure;
+use super::fault::InjectedFault;
 use super::message::{CudaWork, GpuReport, Reply, Work};
 use super::obey::leave_code;
 use super::{Served, peak_resident, say, serve, take_seat};
@@ -47,11 +48,14 @@ pub(super) fn work(work: &Work, cuda: &CudaWork) -> Result<(), Failure> {
     for seat in &work.seats {
         seats.push((seat, take_seat(seat)?));
     }
-    let built = build(work, cuda, seats.iter().map(|(_, (_, fault))| *fault).collect());
+    let faults: Vec<_> = seats.iter().map(|(_, (_, fault))| *fault).collect();
+    let built = build(work, cuda, &faults);
     let (context, engines, report) = match built {
         Ok(built) => built,
         Err(failure) => {
-            seats.iter().for_each(|(_, (producer, _))| leave_code(producer, &failure));
+            for (_, (producer, _)) in &seats {
+                leave_code(producer, &failure);
+            }
             return Err(failure);
         }
     };
@@ -88,7 +92,7 @@ type Built = (Context, Vec<CudaEngine>, GpuReport);
 fn build(
     work: &Work,
     cuda: &CudaWork,
-    faults: Vec<Option<super::fault::InjectedFault>>,
+    faults: &[Option<InjectedFault>],
 ) -> Result<Built, Failure> {
     let context = open(cuda)?;
     stage("context made")?;
@@ -99,7 +103,7 @@ fn build(
     let mut kernels = Kernels::new(&context, cuda);
     let mut engines = Vec::new();
     for (place, seat) in work.seats.iter().enumerate() {
-        if faults.get(place).copied().flatten() == Some(super::fault::InjectedFault::Oom) {
+        if faults.get(place).copied().flatten() == Some(InjectedFault::Oom) {
             return Err(Failure::new(Outcome::Oom, "planted: no memory"));
         }
         let stream = match &parts {
