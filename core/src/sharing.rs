@@ -106,7 +106,9 @@ impl fmt::Display for SharingMode {
 
 /// A text that names no sharing mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no sharing mode (exclusive, time_slice, mps(0.5,0.5), mig(3g.40gb), streams, streams(0.5,0.5))")]
+#[error(
+    "`{0}` is no sharing mode (exclusive, time_slice, mps(0.5,0.5), mig(3g.40gb), streams, streams(0.5,0.5))"
+)]
 pub struct SharingModeError(pub String);
 
 impl FromStr for SharingMode {
@@ -168,9 +170,16 @@ mod tests {
 
     #[test]
     fn text_form_round_trips() {
-        for text in
-            ["exclusive", "time_slice", "mps(0.5,0.5)", "mps(0.3,0.7)", "mps(1,1)", "mig(3g.40gb)", "streams", "streams(0.3,0.5)"]
-        {
+        for text in [
+            "exclusive",
+            "time_slice",
+            "mps(0.5,0.5)",
+            "mps(0.3,0.7)",
+            "mps(1,1)",
+            "mig(3g.40gb)",
+            "streams",
+            "streams(0.3,0.5)",
+        ] {
             assert_eq!(text.parse::<SharingMode>().unwrap().to_string(), text);
         }
         assert_eq!("mps".parse::<SharingMode>().unwrap(), SharingMode::MPS_UNLIMITED);

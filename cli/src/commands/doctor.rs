@@ -1,5 +1,6 @@
 //! `elastico doctor`
 
+mod self_test;
 mod text;
 
 use crate::failure::Ending;
@@ -28,6 +29,10 @@ pub(crate) struct Arguments {
     /// Look at this GPU only, as `cuda:0`
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     device: Option<usize>,
+
+    /// Run the kernels, clocks, null pair and counters of one GPU instead, for about a minute
+    #[arg(long)]
+    self_test: bool,
 
     #[command(flatten)]
     libraries: LibraryArguments,
@@ -110,6 +115,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
             }
         });
         std::process::exit(i32::from(code != ExitCode::SUCCESS));
+    }
+    if arguments.self_test {
+        let index = u32::try_from(arguments.device.unwrap_or(0)).unwrap_or(u32::MAX);
+        return self_test::run(index, arguments.libraries.libraries(), arguments.format);
     }
     let options = ProbeOptions {
         libraries: arguments.libraries.libraries(),

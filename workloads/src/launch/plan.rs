@@ -120,7 +120,9 @@ impl Touch {
 
     /// Whether whole elements of the range are finite numbers; integers always are.
     pub fn is_finite(&self, elements: &[u8]) -> bool {
-        elements.chunks_exact(self.format.bytes() as usize).all(|element| self.format.read(element).is_finite())
+        elements
+            .chunks_exact(self.format.bytes() as usize)
+            .all(|element| self.format.read(element).is_finite())
     }
 }
 

@@ -88,7 +88,8 @@ pub fn self_test(device: &mut CudaDevice, catalogue: &Catalogue) -> Result<SelfT
     let timing = device.time()?;
     let mut problems = Vec::new();
     for check in kernels.iter().filter(|check| check.error_ratio.is_some_and(|error| error > 1.0)) {
-        problems.push(check.reason.clone().unwrap_or_else(|| format!("`{}` computes wrong numbers", check.name)));
+        problems
+            .push(check.reason.clone().unwrap_or_else(|| format!("`{}` computes wrong numbers", check.name)));
     }
     if (timing.event_over_host - 1.0).abs() > CLOCK_TOLERANCE {
         problems.push(format!(
@@ -151,7 +152,11 @@ impl CudaDevice {
         self.ask(Request::Examine, |reply| match reply {
             Reply::Examined { checks } => Ok(checks
                 .into_iter()
-                .map(|Examined { name, error, problem }| KernelCheck { name, error_ratio: error, reason: problem })
+                .map(|Examined { name, error, problem }| KernelCheck {
+                    name,
+                    error_ratio: error,
+                    reason: problem,
+                })
                 .collect()),
             other => Err(other),
         })

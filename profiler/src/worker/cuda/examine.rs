@@ -66,7 +66,9 @@ impl From<Failure> for Verdict {
 /// By how much an error is beyond what is allowed; JSON has no infinity.
 fn excess(error: &LaunchError) -> f64 {
     match error {
-        LaunchError::Mismatch { error, tolerance, .. } if *tolerance > 0.0 => (error / tolerance).min(f64::MAX),
+        LaunchError::Mismatch { error, tolerance, .. } if *tolerance > 0.0 => {
+            (error / tolerance).min(f64::MAX)
+        }
         _ => f64::MAX,
     }
 }

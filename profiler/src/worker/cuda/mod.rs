@@ -89,11 +89,7 @@ pub(super) fn work(work: &Work, cuda: &CudaWork) -> Result<(), Failure> {
 
 type Built = (Context, Vec<CudaEngine>, GpuReport);
 
-fn build(
-    work: &Work,
-    cuda: &CudaWork,
-    faults: &[Option<InjectedFault>],
-) -> Result<Built, Failure> {
+fn build(work: &Work, cuda: &CudaWork, faults: &[Option<InjectedFault>]) -> Result<Built, Failure> {
     let context = open(cuda)?;
     stage("context made")?;
     let parts: Option<[GreenContext; 2]> = match cuda.split {

@@ -3,7 +3,10 @@
 //! Each scene is a coordinator process of its own, since the stand-ins are found through its environment: this test
 //! binary again, in the role of [`coordinator`]. A stand-in sleeps where a GPU would compute.
 
-#![expect(clippy::print_stdout, reason = "a coordinator tells its scene what happened, and tests say why they skip")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a coordinator tells its scene what happened, and tests say why they skip"
+)]
 
 mod campaigns;
 mod examination;
