@@ -90,3 +90,29 @@ fn another_gpu_under_the_same_name_is_refused() {
     assert_eq!(ended.code, Some(2), "{}", ended.output);
     assert!(ended.output.contains("the device changed since the journal was begun"), "{}", ended.output);
 }
+
+#[test]
+fn two_gpus_are_measured_at_once_and_merged() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        println!("skipped: two GPUs at once need two cores");
+        return;
+    }
+    let Some(scene) = Scene::new("devices 2") else { return };
+    let devices = "[\"cuda:0\", \"cuda:1\"]\nat_once = true";
+    scene.campaign_on(devices, PAIR, &["time_slice"], 2, "drift = 5.0\noverlap = 0.01\n");
+    let ended = scene.play();
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    scene.assert_clean();
+    let folder = scene.run_folder();
+    let parts = ["cuda-0", "cuda-1"].map(|name| Dataset::read(&folder.join(name).join("dataset")).unwrap());
+    let merged = Dataset::read(&folder.join("dataset")).unwrap();
+    assert_eq!(merged.pairs.rows(), parts.iter().map(|part| part.pairs.rows()).sum::<usize>());
+    assert_eq!(elastico_datasets::validate(&folder.join("dataset")).unwrap(), []);
+    // At once: the second device's first trial is told before the first device's last.
+    let order: Vec<&str> =
+        ended.output.lines().filter(|line| line.starts_with("cuda:")).map(|line| &line[..6]).collect();
+    assert_eq!(order.len(), 4, "{}", ended.output);
+    let first = |device: &str| order.iter().position(|seen| *seen == device).unwrap();
+    let last = |device: &str| order.iter().rposition(|seen| *seen == device).unwrap();
+    assert!(first("cuda:0") < last("cuda:1") && first("cuda:1") < last("cuda:0"), "{order:?}");
+}

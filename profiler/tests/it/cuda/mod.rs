@@ -15,7 +15,8 @@ mod sharing;
 
 use elastico_profiler::devices::ProcessOptions;
 use elastico_profiler::devices::cuda::{CudaDevice, CudaOptions, self_test};
-use elastico_profiler::{Campaign, Observation, RunOptions, journal, run};
+use elastico_core::DeviceName;
+use elastico_profiler::{Campaign, Device, Observation, Progress, RunOptions, journal, run, run_all};
 use elastico_workloads::Catalogue;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -71,8 +72,12 @@ impl Scene {
     }
 
     fn limited_campaign(&self, pair: [&str; 2], sharing: &[&str], trials: u32, limits: &str) {
+        self.campaign_on("\"cuda:0\"", pair, sharing, trials, limits);
+    }
+
+    fn campaign_on(&self, device: &str, pair: [&str; 2], sharing: &[&str], trials: u32, limits: &str) {
         let mut text = format!(
-            "schema = 1\nname = \"scene\"\nseed = 3\ndevice = \"cuda:0\"\nsharing = {sharing:?}\n\
+            "schema = 1\nname = \"scene\"\nseed = 3\ndevice = {device}\nsharing = {sharing:?}\n\
              [workloads]\npairs = [[\"{}\", \"{}\"]]\n\
              [stopping]\nmin_repeats = 2\nmax_repeats = 2\nhalf_width = 0.2\n\
              [protocol]\nmin_seconds = 0.1\nmax_seconds = 2.0\nmin_steps = 10\nsettle_steps = 2\n\
@@ -211,6 +216,14 @@ fn stand_ins(name: &str, flags: &[&str]) -> Option<&'static Path> {
     Some(Box::leak(folder.into_boxed_path()))
 }
 
+/// A line for each trial.
+fn tell(progress: &Progress<'_>) {
+    let observation = progress.observation;
+    let attempts: Vec<_> =
+        observation.attempts.iter().map(|attempt| (attempt.outcome, attempt.detail.as_deref())).collect();
+    println!("{} {} {} {attempts:?}", progress.device, observation.trial, observation.outcome);
+}
+
 /// Examines the device: its kernels alone, or everything.
 fn examine(device: &mut CudaDevice, only_kernels: bool) {
     if only_kernels {
@@ -245,32 +258,31 @@ fn coordinator() {
         },
         ..CudaOptions::default()
     };
-    let mut device = match CudaDevice::new(vec![worker], 0, options) {
-        Ok(device) => device,
-        Err(fault) => {
-            println!("no device: {fault}");
-            std::process::exit(3);
-        }
+    let open = |index, cores| {
+        CudaDevice::new(vec![worker.clone()], index, CudaOptions { cores, ..options.clone() }).unwrap_or_else(
+            |fault| {
+                println!("no device: {fault}");
+                std::process::exit(3);
+            },
+        )
     };
+    let run_folder = folder.join("run");
+    let options = RunOptions { resume: run_folder.exists(), ..RunOptions::default() };
+    if campaign.at_once {
+        let open = |name: &DeviceName, cores| match name {
+            DeviceName::Cuda(index) => Ok(Box::new(open(*index, cores)) as Box<dyn Device>),
+            other => panic!("{other} is no GPU"),
+        };
+        let ran = run_all(&campaign, &Catalogue::bundled(), &run_folder, &options, &open, &mut tell);
+        println!("{ran:?}");
+        return;
+    }
+    let mut device = open(0, None);
     if let Some(part) = std::env::var_os(SELF_TEST) {
         examine(&mut device, part == "kernels");
         return;
     }
-    let run_folder = folder.join("run");
-    let options = RunOptions { resume: run_folder.exists(), ..RunOptions::default() };
-    let ran = run(&campaign, &Catalogue::bundled(), &mut device, &run_folder, &options, &mut |progress| {
-        let observation = progress.observation;
-        println!(
-            "{} {} {:?}",
-            observation.trial,
-            observation.outcome,
-            observation
-                .attempts
-                .iter()
-                .map(|attempt| (attempt.outcome, attempt.detail.clone()))
-                .collect::<Vec<_>>()
-        );
-    });
+    let ran = run(&campaign, &Catalogue::bundled(), &mut device, &run_folder, &options, &mut tell);
     match ran {
         Ok(report) => println!("{:?}", report.stopped),
         Err(error) => {
