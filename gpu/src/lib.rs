@@ -1,8 +1,13 @@
-//! The driver's side of a measurement: what this machine can do, and the memory that workers and coordinator share.
+//! The driver's side of a measurement: the device, what this machine can do with it, and the memory that workers and
+//! coordinator share.
 //!
 //! A worker process writes one [`ring::Step`] per step through its [`ring::Producer`]; the coordinator, which owns the
 //! [`ring::Ring`], reads them and gives commands through the ring's control block. No system call lies on the worker's
 //! path, and a parked worker sleeps in the kernel.
+//!
+//! [`libraries`] finds and opens NVIDIA's libraries, none of which is linked. [`cuda`] is a safe face of the driver, [`cubin`]
+//! compiles kernels for the device that is there, [`gemm`] multiplies matrices, [`cupti`], [`gpm`] and [`telemetry`] read
+//! counters and clocks, [`mps`] and [`mig`] share a device. Each says in a typed error what is missing and how to mend it.
 //!
 //! [`probe::probe`] looks at drivers, profiling libraries, permissions and cores and says for each what was found and
 //! how to mend it. It never panics and needs no driver.

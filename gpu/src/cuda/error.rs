@@ -279,3 +279,40 @@ pub(super) const fn meaning(code: i32) -> &'static str {
         _ => "see CUresult in cuda.h",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_outcomes_is_in_order_and_every_row_has_a_meaning() {
+        for pair in OUTCOMES.windows(2) {
+            assert!(pair[0].last < pair[1].first, "{pair:?}");
+        }
+        for row in OUTCOMES {
+            assert!(row.first <= row.last && !row.reason.is_empty());
+            assert_ne!(meaning(row.first), meaning(-1), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_failure_weighs_more_when_the_device_is_opened() {
+        let outcome = |call, code| CudaError::Call { call, code }.outcome();
+        assert_eq!(outcome("cuInit", 999), Outcome::DeviceLost);
+        assert_eq!(outcome("cuLaunchKernel", 999), Outcome::WorkerCrash);
+        assert_eq!(outcome("cuStreamSynchronize", 719), Outcome::WorkerCrash);
+        assert_eq!(outcome("cuStreamSynchronize", 810), Outcome::MpsFault);
+        assert_eq!(outcome("cuMemAlloc_v2", 2), Outcome::Oom);
+        assert_eq!(outcome("cuEventSynchronize", 214), Outcome::DeviceLost);
+    }
+
+    #[test]
+    fn what_keeps_a_context_usable_is_not_fatal() {
+        for code in [1, 2, 46, 200, 500, 600, 701, 801, 901, 914] {
+            assert!(!is_fatal(code), "{code}");
+        }
+        for code in [700, 702, 710, 716, 719, 214, 806, 810, 999] {
+            assert!(is_fatal(code), "{code}");
+        }
+    }
+}

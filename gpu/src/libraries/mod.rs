@@ -115,7 +115,12 @@ impl Libraries {
                 Loaded::open(kind, &path, &found.tried)?;
             }
         }
-        Loaded::open(kind, &found.path, &found.tried)
+        match Loaded::open(kind, &found.path, &found.tried) {
+            Err(LibraryError::Absent { .. }) if !found.others.is_empty() => {
+                Loaded::open(kind, &found.others[0], &found.tried)
+            }
+            opened => opened,
+        }
     }
 }
 
@@ -144,10 +149,15 @@ impl Loaded {
         // SAFETY: opening runs the library's constructors. The file is NVIDIA's or one that the user named, and is as
         // trusted as this program.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| {
-            if path.parent().is_none_or(|folder| folder.as_os_str().is_empty()) {
-                return LibraryError::Absent { kind, tried: tried.to_vec() };
+            let reason = loader_message(&error);
+            // A library that was found, and misses another one, says so too, but with that one's name first.
+            let is_missing = reason.contains("cannot open shared object file")
+                && path.to_str().is_some_and(|path| reason.starts_with(path));
+            if is_missing {
+                LibraryError::Absent { kind, tried: tried.to_vec() }
+            } else {
+                LibraryError::Refused { kind, path: path.to_owned(), reason }
             }
-            LibraryError::Refused { kind, path: path.to_owned(), reason: loader_message(&error) }
         })?;
         let handle = library.into_raw();
         let path = real_path(handle).unwrap_or_else(|| path.to_owned());

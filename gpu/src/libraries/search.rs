@@ -8,9 +8,24 @@ use std::path::{Path, PathBuf};
 /// A file to open, and all places that were looked at on the way to it.
 #[derive(Debug)]
 pub(super) struct Found {
+    /// A bare name where the loader is to look for it.
     pub(super) path: PathBuf,
+    /// Files to open where the loader does not find it.
+    pub(super) others: Vec<PathBuf>,
     pub(super) tried: Vec<String>,
 }
+
+/// Where the driver lies if the loader does not know it.
+const DRIVER_FOLDERS: [&str; 6] = [
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/wsl/lib",
+    "/run/opengl-driver/lib",
+];
+
+const LOADER: &str = "the loader's path";
 
 /// Reads one environment variable.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -36,30 +51,29 @@ fn locate_in(kind: LibraryKind, field: Option<&Path>, variable: Variable<'_>) ->
             Some(found) if found != CUDA_MAJOR && !kind.is_of_driver() => {
                 Err(LibraryError::Major { kind, path: named, found })
             }
-            _ => Ok(Found { path: named, tried }),
+            _ => Ok(Found { path: named, others: Vec::new(), tried }),
         };
     }
     if kind.is_of_driver() {
-        // The driver belongs to the kernel's module, never to a toolkit: only the loader's path and the places where
-        // container runtimes and other systems mount it.
-        let path = PathBuf::from(kind.file_name());
-        let mut tried = vec!["the loader's path".to_owned()];
-        for folder in loader_folders(variable) {
-            let candidate = folder.join(kind.file_name());
-            if candidate.is_file() {
-                return Ok(Found { path: candidate, tried });
-            }
-            tried.push(folder.display().to_string());
-        }
-        return Ok(Found { path, tried });
+        // The driver belongs to the kernel's module, never to a toolkit: what the loader finds is what other programs
+        // get. After that, the places where container runtimes and some systems have it.
+        let folders = keep_real(DRIVER_FOLDERS.map(PathBuf::from).to_vec());
+        let mut tried = vec![LOADER.to_owned()];
+        tried.extend(folders.iter().map(|folder| folder.display().to_string()));
+        let others = folders
+            .iter()
+            .map(|folder| folder.join(kind.file_name()))
+            .filter(|path| path.is_file())
+            .collect();
+        return Ok(Found { path: PathBuf::from(kind.file_name()), others, tried });
     }
     let folders = toolkit_folders(kind, variable);
     if let Some(found) = choose(kind, &folders)? {
         return Ok(found);
     }
     let mut tried: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-    tried.push("the loader's path".to_owned());
-    Ok(Found { path: PathBuf::from(kind.file_name()), tried })
+    tried.push(LOADER.to_owned());
+    Ok(Found { path: PathBuf::from(kind.file_name()), others: Vec::new(), tried })
 }
 
 /// The first library of our major version; else an unnumbered one; else, as an error, one of another version.
@@ -68,10 +82,13 @@ fn choose(kind: LibraryKind, folders: &[PathBuf]) -> Result<Option<Found>, Libra
     let mut other = None;
     let tried: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
     for folder in folders {
-        for path in files_with_prefix(folder, kind.stem()) {
+        // The name that programs are linked against says most.
+        let expected = folder.join(kind.file_name());
+        let expected = expected.is_file().then_some(expected);
+        for path in expected.into_iter().chain(files_with_prefix(folder, kind.stem())) {
             match major(kind, &path) {
                 Some(found) if found == CUDA_MAJOR || kind.is_of_driver() => {
-                    return Ok(Some(Found { path, tried }));
+                    return Ok(Some(Found { path, others: Vec::new(), tried }));
                 }
                 Some(found) => {
                     other.get_or_insert((path, found));
@@ -83,7 +100,7 @@ fn choose(kind: LibraryKind, folders: &[PathBuf]) -> Result<Option<Found>, Libra
         }
     }
     match (unnumbered, other) {
-        (Some(path), _) => Ok(Some(Found { path, tried })),
+        (Some(path), _) => Ok(Some(Found { path, others: Vec::new(), tried })),
         (None, Some((path, found))) => Err(LibraryError::Major { kind, path, found }),
         (None, None) => Ok(None),
     }
@@ -144,21 +161,12 @@ fn toolkit_folders(kind: LibraryKind, variable: Variable<'_>) -> Vec<PathBuf> {
     keep_real(folders)
 }
 
-/// Folders that the loader searches by variable or by habit of distributions and container runtimes.
+/// Folders of the loader: by variable, and by habit of distributions.
 fn loader_folders(variable: Variable<'_>) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> =
         variable("LD_LIBRARY_PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
-    folders.extend(
-        [
-            "/usr/lib/x86_64-linux-gnu",
-            "/usr/lib/aarch64-linux-gnu",
-            "/usr/lib64",
-            "/usr/local/nvidia/lib64",
-            "/usr/lib/wsl/lib",
-            "/run/opengl-driver/lib",
-        ]
-        .map(PathBuf::from),
-    );
+    folders
+        .extend(["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"].map(PathBuf::from));
     keep_real(folders)
 }
 
@@ -303,12 +311,16 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_never_taken_from_a_toolkit() {
+    fn a_driver_is_left_to_the_loader_and_never_taken_from_a_toolkit() {
         let toolkit = folder_with(&["lib64/stubs/libcuda.so.1", "lib64/libcuda.so.1", "compat/libcuda.so.1"]);
-        let found = look(LibraryKind::Cuda, None, &[("CUDA_HOME", toolkit.path())]).unwrap();
-        assert!(!found.starts_with(toolkit.path()), "{}", found.display());
-        let folder = folder_with(&["libcuda.so.1"]);
-        let found = look(LibraryKind::Cuda, None, &[("LD_LIBRARY_PATH", folder.path())]).unwrap();
-        assert_eq!(found, folder.path().join("libcuda.so.1"));
+        let found = locate_in(LibraryKind::Cuda, None, &|name| {
+            (name == "CUDA_HOME").then(|| toolkit.path().as_os_str().to_owned())
+        })
+        .unwrap();
+        assert_eq!(found.path, Path::new("libcuda.so.1"));
+        assert!(found.others.iter().all(|path| !path.starts_with(toolkit.path())), "{found:?}");
+        let folder = folder_with(&["libcuda.so", "libcuda.so.1"]);
+        let found = look(LibraryKind::Cuda, Some(folder.path()), &[]).unwrap();
+        assert_eq!(found, folder.path().join("libcuda.so.1"), "never an unnumbered one, which may be a stub");
     }
 }
