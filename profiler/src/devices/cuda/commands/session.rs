@@ -156,7 +156,8 @@ impl<'a> CommandSession<'a> {
         for side in &self.sides {
             let lost = side.lost();
             if lost > 0 {
-                let what = format!("made records faster than they were fetched: {lost} are lost");
+                let what =
+                    format!("made kernels faster than they could be recorded: {lost} records are lost");
                 return Err(side.fault(Outcome::Timeout, &what));
             }
         }
