@@ -285,19 +285,26 @@ struct Lanes {
         first = (threadIdx.x & 31u) % per_key * WIDTH;
     }
 
-    // The sum over the lanes of a key.
-    __device__ inline float over_key(float value) const {
-        for (u32 offset = 1; offset < per_key; offset <<= 1) value += __shfl_xor_sync(ALL_LANES, value, (int)offset);
-        return value;
+    // Sums over the lanes of a key.
+    template <int N>
+    __device__ inline void add_lanes(float (&values)[N]) const {
+#pragma unroll 1
+        for (u32 offset = 1; offset < per_key; offset <<= 1)
+#pragma unroll
+            for (int i = 0; i < N; ++i) values[i] += __shfl_xor_sync(ALL_LANES, values[i], (int)offset);
     }
 
-    // The sum over the keys of a warp, dimension by dimension.
-    __device__ inline float over_keys(float value) const {
-        for (u32 offset = per_key; offset < 32; offset <<= 1) value += __shfl_xor_sync(ALL_LANES, value, (int)offset);
-        return value;
+    // Sums over the keys of a warp.
+    template <int N>
+    __device__ inline void add_keys(float (&values)[N]) const {
+#pragma unroll 1
+        for (u32 offset = per_key; offset < 32; offset <<= 1)
+#pragma unroll
+            for (int i = 0; i < N; ++i) values[i] += __shfl_xor_sync(ALL_LANES, values[i], (int)offset);
     }
 
     __device__ inline float most_of_keys(float value) const {
+#pragma unroll 1
         for (u32 offset = per_key; offset < 32; offset <<= 1)
             value = fmaxf(value, __shfl_xor_sync(ALL_LANES, value, (int)offset));
         return value;
@@ -366,9 +373,13 @@ __device__ inline void attention_split(const T* q, const T* k, const T* v, T* ou
         float key_part[WIDTH], value_part[WIDTH];
         load_part(key_part, k + (u64)(is_inside ? key : 0) * shape.kv_row, lanes.first, shape.head_dim, is_inside);
         load_part(value_part, v + (u64)(is_inside ? key : 0) * shape.kv_row, lanes.first, shape.head_dim, is_inside);
+        float scores[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) scores[r] = dot(query[r], key_part);
+        lanes.add_lanes(scores);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            const float score = lanes.over_key(dot(query[r], key_part));
+            const float score = scores[r];
             const bool is_seen = is_inside && key < seen[r];
             const float next = is_seen ? fmaxf(most[r], score) : most[r];
             const float shrink = exp2f(most[r] - next), weight = is_seen ? exp2f(score - next) : 0.0f;
@@ -383,16 +394,18 @@ __device__ inline void attention_split(const T* q, const T* k, const T* v, T* ou
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         const float next = lanes.most_of_keys(most[r]), shrink = exp2f(most[r] - next);
-        const float all = lanes.over_keys(sum[r] * shrink);
+        float all[1] = {sum[r] * shrink};
+        lanes.add_keys(all);
         if (lanes.key == 0 && lanes.first == 0) {
             merged[warp][r][0] = next;
-            merged[warp][r][1] = all;
+            merged[warp][r][1] = all[0];
         }
 #pragma unroll
-        for (int i = 0; i < WIDTH; ++i) {
-            const float value = lanes.over_keys(o[r][i] * shrink);
-            if (lanes.key == 0 && lanes.first + i < shape.head_dim) merged[warp][r][2 + lanes.first + i] = value;
-        }
+        for (int i = 0; i < WIDTH; ++i) o[r][i] *= shrink;
+        lanes.add_keys(o[r]);
+#pragma unroll
+        for (int i = 0; i < WIDTH; ++i)
+            if (lanes.key == 0 && lanes.first + i < shape.head_dim) merged[warp][r][2 + lanes.first + i] = o[r][i];
     }
     __syncthreads();
     // From here on a warp has a row.
@@ -466,7 +479,7 @@ __device__ inline void attention_backward_query(const T* q, const T* k, const T*
         load_part(query[r], q + at.of_q(shape, batch), lanes.first, shape.head_dim, true);
         load_part(grad[r], gradient + at.of_out(shape, batch), lanes.first, shape.head_dim, true);
         load_part(sum_dq[r], o + at.of_out(shape, batch), lanes.first, shape.head_dim, true);
-        product[r] = lanes.over_key(dot(grad[r], sum_dq[r]));
+        product[r] = dot(grad[r], sum_dq[r]);
 #pragma unroll
         for (int i = 0; i < WIDTH; ++i) {
             query[r][i] *= shape.scale * LOG2E;
@@ -476,6 +489,7 @@ __device__ inline void attention_backward_query(const T* q, const T* k, const T*
         most[r] = NEVER;
         sum[r] = 0.0f;
     }
+    lanes.add_lanes(product);
     const u32 end = seen[PAIR - 1];
 
     // First the sum of the weights of each row.
@@ -483,12 +497,15 @@ __device__ inline void attention_backward_query(const T* q, const T* k, const T*
         const u32 key = base + warp * lanes.keys + lanes.key;
         float key_part[WIDTH];
         load_part(key_part, k + (u64)(key < end ? key : 0) * shape.kv_row, lanes.first, shape.head_dim, key < end);
+        float scores[PAIR];
+#pragma unroll
+        for (int r = 0; r < PAIR; ++r) scores[r] = dot(query[r], key_part);
+        lanes.add_lanes(scores);
 #pragma unroll
         for (int r = 0; r < PAIR; ++r) {
-            const float score = lanes.over_key(dot(query[r], key_part));
             if (key < seen[r]) {
-                const float next = fmaxf(most[r], score);
-                sum[r] = sum[r] * exp2f(most[r] - next) + exp2f(score - next);
+                const float next = fmaxf(most[r], scores[r]);
+                sum[r] = sum[r] * exp2f(most[r] - next) + exp2f(scores[r] - next);
                 most[r] = next;
             }
         }
@@ -496,12 +513,13 @@ __device__ inline void attention_backward_query(const T* q, const T* k, const T*
 #pragma unroll
     for (int r = 0; r < PAIR; ++r) {
         const float next = lanes.most_of_keys(most[r]);
-        sum[r] = lanes.over_keys(sum[r] * exp2f(most[r] - next));
-        if ((threadIdx.x & 31u) == 0) {
-            merged[warp][r][0] = next;
-            merged[warp][r][1] = sum[r];
-        }
+        sum[r] *= exp2f(most[r] - next);
+        if ((threadIdx.x & 31u) == 0) merged[warp][r][0] = next;
     }
+    lanes.add_keys(sum);
+#pragma unroll
+    for (int r = 0; r < PAIR; ++r)
+        if ((threadIdx.x & 31u) == 0) merged[warp][r][1] = sum[r];
     __syncthreads();
     float logarithm[PAIR];
 #pragma unroll
@@ -523,21 +541,28 @@ __device__ inline void attention_backward_query(const T* q, const T* k, const T*
         float key_part[WIDTH], value_part[WIDTH];
         load_part(key_part, k + (u64)(key < end ? key : 0) * shape.kv_row, lanes.first, shape.head_dim, key < end);
         load_part(value_part, v + (u64)(key < end ? key : 0) * shape.kv_row, lanes.first, shape.head_dim, key < end);
+        float scores[2 * PAIR];
 #pragma unroll
         for (int r = 0; r < PAIR; ++r) {
-            const float score = lanes.over_key(dot(query[r], key_part)), dp = lanes.over_key(dot(grad[r], value_part));
-            const float ds = key < seen[r] ? exp2f(score - logarithm[r]) * (dp - product[r]) * shape.scale : 0.0f;
+            scores[r] = dot(query[r], key_part);
+            scores[PAIR + r] = dot(grad[r], value_part);
+        }
+        lanes.add_lanes(scores);
+#pragma unroll
+        for (int r = 0; r < PAIR; ++r) {
+            const float dp = scores[PAIR + r];
+            const float ds = key < seen[r] ? exp2f(scores[r] - logarithm[r]) * (dp - product[r]) * shape.scale : 0.0f;
 #pragma unroll
             for (int i = 0; i < WIDTH; ++i) sum_dq[r][i] = fmaf(ds, key_part[i], sum_dq[r][i]);
         }
     }
 #pragma unroll
-    for (int r = 0; r < PAIR; ++r)
+    for (int r = 0; r < PAIR; ++r) {
+        lanes.add_keys(sum_dq[r]);
 #pragma unroll
-        for (int i = 0; i < WIDTH; ++i) {
-            const float value = lanes.over_keys(sum_dq[r][i]);
-            if (lanes.key == 0 && lanes.first + i < shape.head_dim) merged[warp][r][lanes.first + i] = value;
-        }
+        for (int i = 0; i < WIDTH; ++i)
+            if (lanes.key == 0 && lanes.first + i < shape.head_dim) merged[warp][r][lanes.first + i] = sum_dq[r][i];
+    }
     __syncthreads();
     for (u32 i = threadIdx.x; i < PAIR * shape.head_dim; i += blockDim.x) {
         const u32 r = i / shape.head_dim, column = i % shape.head_dim, row = blockIdx.x * PAIR + r;
@@ -579,10 +604,16 @@ __device__ inline void attention_backward_key(const T* q, const T* k, const T* v
         const u64 place = at.of_stats(shape, batch);
         const float logarithm = stats[place], product = stats[(u64)gridDim.z * shape.heads * shape.query + place];
         const u32 seen = shape.seen(at.position);
+        float scores[2 * PAIR];
 #pragma unroll
         for (int j = 0; j < PAIR; ++j) {
-            const float score = lanes.over_key(dot(query, key_part[j])) * shape.scale * LOG2E;
-            const float dp = lanes.over_key(dot(grad, value_part[j]));
+            scores[j] = dot(query, key_part[j]);
+            scores[PAIR + j] = dot(grad, value_part[j]);
+        }
+        lanes.add_lanes(scores);
+#pragma unroll
+        for (int j = 0; j < PAIR; ++j) {
+            const float score = scores[j] * shape.scale * LOG2E, dp = scores[PAIR + j];
             const bool is_seen = is_inside && blockIdx.x * PAIR + j < seen;
             const float p = is_seen ? exp2f(score - logarithm) : 0.0f, ds = p * (dp - product) * shape.scale;
 #pragma unroll
@@ -593,15 +624,16 @@ __device__ inline void attention_backward_key(const T* q, const T* k, const T* v
         }
     }
 #pragma unroll
-    for (int j = 0; j < PAIR; ++j)
+    for (int j = 0; j < PAIR; ++j) {
+        lanes.add_keys(sum_dk[j]);
+        lanes.add_keys(sum_dv[j]);
 #pragma unroll
-        for (int i = 0; i < WIDTH; ++i) {
-            const float of_key = lanes.over_keys(sum_dk[j][i]), of_value = lanes.over_keys(sum_dv[j][i]);
+        for (int i = 0; i < WIDTH; ++i)
             if (lanes.key == 0 && lanes.first + i < shape.head_dim) {
-                merged[warp][j][lanes.first + i] = of_key;
-                merged[warp][PAIR + j][lanes.first + i] = of_value;
+                merged[warp][j][lanes.first + i] = sum_dk[j][i];
+                merged[warp][PAIR + j][lanes.first + i] = sum_dv[j][i];
             }
-        }
+    }
     __syncthreads();
     for (u32 i = threadIdx.x; i < 2 * PAIR * shape.head_dim; i += blockDim.x) {
         const u32 which = i / shape.head_dim, column = i % shape.head_dim, key = blockIdx.x * PAIR + which % PAIR;
@@ -614,20 +646,23 @@ __device__ inline void attention_backward_key(const T* q, const T* k, const T* v
 }
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(128)
-#define GENERAL(T)                                                                                             \
-    KERNEL attention_split_##T(const T* q, const T* k, const T* v, T* out, float* partial, SHAPE_PARAMETERS, u32 splits) { \
+#define FORWARD(T)                                                                                             \
+    KERNEL attention_split_##T(const T* q, const T* k, const T* v, T* out, float* partial, SHAPE_PARAMETERS, u32 splits) {\
         const Shape shape = SHAPE_VALUE;                                                                       \
         attention_split(q, k, v, out, partial, shape, splits);                                                 \
     }                                                                                                          \
-    KERNEL attention_combine_##T(const float* partial, T* out, u32 heads, u32 kv_heads, u32 query, u32 head_dim, u32 splits) { \
+    KERNEL attention_combine_##T(const float* partial, T* out, u32 heads, u32 kv_heads, u32 query, u32 head_dim, u32 splits) {\
         attention_combine(partial, out, heads, kv_heads, query, head_dim, splits);                             \
-    }                                                                                                          \
-    KERNEL attention_backward_query_##T(const T* q, const T* k, const T* v, const T* o, const T* gradient, T* dq, float* stats, SHAPE_PARAMETERS) { \
+    }
+EACH_FORMAT(FORWARD)
+
+#define BACKWARD(T)                                                                                            \
+    KERNEL attention_backward_query_##T(const T* q, const T* k, const T* v, const T* o, const T* gradient, T* dq, float* stats, SHAPE_PARAMETERS) {\
         const Shape shape = SHAPE_VALUE;                                                                       \
         attention_backward_query(q, k, v, o, gradient, dq, stats, shape);                                      \
     }                                                                                                          \
-    KERNEL attention_backward_key_##T(const T* q, const T* k, const T* v, const T* gradient, const float* stats, T* dk, T* dv, SHAPE_PARAMETERS) { \
+    KERNEL attention_backward_key_##T(const T* q, const T* k, const T* v, const T* gradient, const float* stats, T* dk, T* dv, SHAPE_PARAMETERS) {\
         const Shape shape = SHAPE_VALUE;                                                                       \
         attention_backward_key(q, k, v, gradient, stats, dk, dv, shape);                                       \
     }
-EACH_FORMAT(GENERAL)
+EACH_TRAINED_FORMAT(BACKWARD)

@@ -20,6 +20,15 @@ typedef unsigned long long u64;
 #define EACH_FORMAT(KERNELS) KERNELS(fp32) KERNELS(fp16) KERNELS(bf16) KERNELS(fp8) KERNELS(int8)
 #endif
 
+// Gradients and optimisers: formats of 8 bits are not trained.
+#if !defined(ONLY)
+#define EACH_TRAINED_FORMAT(KERNELS) KERNELS(fp32) KERNELS(fp16) KERNELS(bf16)
+#elif defined(ONLY_FP8) || defined(ONLY_INT8)
+#define EACH_TRAINED_FORMAT(KERNELS)
+#else
+#define EACH_TRAINED_FORMAT(KERNELS) EACH_FORMAT(KERNELS)
+#endif
+
 #define ALL_LANES 0xffffffffu
 // Whether the target has the mma, ldmatrix and cp.async forms of Ampere; the host has them all.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800

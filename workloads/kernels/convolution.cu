@@ -456,7 +456,7 @@ __device__ inline void product(const A& a, const B& b, u32 begin, u32 end, const
 }
 
 #define KERNEL(NAME, FORMAT) extern "C" __global__ void __launch_bounds__(THREADS) NAME##_##FORMAT
-#define CONVOLUTION(FORMAT)                                                                                    \
+#define FORWARD(FORMAT)                                                                                    \
     KERNEL(convolution_forward, FORMAT)(const InMemory<FORMAT>::type* input, const InMemory<FORMAT>::type* filter, InMemory<FORMAT>::type* output, LAYER_PARAMETERS, float scale) { \
         typedef InMemory<FORMAT>::type T;                                                                      \
         const Layer layer = LAYER_VALUE;                                                                       \
@@ -464,7 +464,9 @@ __device__ inline void product(const A& a, const B& b, u32 begin, u32 end, const
         const FilterRows<T> b(filter, layer);                                                                  \
         const Result<T> store = {output, blockIdx.x * TILE, blockIdx.y * TILE, a.pixels.count, channels_out, scale}; \
         product<FORMAT>(a, b, 0, a.taps.count, store);                                                         \
-    }                                                                                                          \
+    }
+
+#define GRADIENTS(FORMAT)                                                                                      \
     KERNEL(convolution_data, FORMAT)(const InMemory<FORMAT>::type* gradient, const InMemory<FORMAT>::type* filter, InMemory<FORMAT>::type* output, LAYER_PARAMETERS, float scale) { \
         typedef InMemory<FORMAT>::type T;                                                                      \
         const Layer layer = LAYER_VALUE;                                                                       \
@@ -496,8 +498,10 @@ __device__ inline void product(const A& a, const B& b, u32 begin, u32 end, const
 #if defined(__CUDA_ARCH__) && ((defined(ONLY_FP8) && __CUDA_ARCH__ < 890) || ((defined(ONLY_TF32) || defined(ONLY_BF16)) && __CUDA_ARCH__ < 800))
 // This device has no product of the format.
 #else
-EACH_FORMAT(CONVOLUTION)
+EACH_FORMAT(FORWARD)
+EACH_TRAINED_FORMAT(GRADIENTS)
 #ifndef ONLY
-CONVOLUTION(tf32)
+FORWARD(tf32)
+GRADIENTS(tf32)
 #endif
 #endif

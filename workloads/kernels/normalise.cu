@@ -143,9 +143,9 @@ __device__ inline void softmax(const T* x, T* out, u64 rows, u32 columns, float*
     for (u64 i = begin; i < end; i += row.step) out[i] = from_float<T>(expf(to_float(x[i]) - all) * scale);
 }
 
-// dx = p (dy - sum(dy p)).
+// dx = p (dy - sum(dy p)). The result may lie where the gradient lies, which is therefore no pointer to constants.
 template <class T>
-__device__ inline void softmax_backward(const T* p, const T* y, T* out, u64 rows, u32 columns, float* scratch) {
+__device__ inline void softmax_backward(const T* p, T* y, T* out, u64 rows, u32 columns, float* scratch) {
     const Row row = row_of(scratch);
     if (row.row >= rows) return;
     const u64 begin = row.row * columns + row.first, end = (row.row + 1) * columns;
@@ -156,18 +156,11 @@ __device__ inline void softmax_backward(const T* p, const T* y, T* out, u64 rows
 }
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(256)
-#define NORMALISE(T)                                                                                           \
-    KERNEL norm_warp_##T(const T* x, T* out, u64 rows, u32 columns) { norm(x, (const T*)0, out, rows, columns, (float*)0); } \
+#define FORWARD(T)                                                                                             \
+    KERNEL norm_warp_##T(const T* x, T* out, u64 rows, u32 columns) { norm(x, (const T*)0, out, rows, columns, (float*)0); }\
     KERNEL norm_block_##T(const T* x, T* out, u64 rows, u32 columns) {                                         \
         __shared__ float scratch[8];                                                                           \
         norm(x, (const T*)0, out, rows, columns, scratch);                                                     \
-    }                                                                                                          \
-    KERNEL norm_backward_warp_##T(const T* x, const T* y, T* out, u64 rows, u32 columns) {                     \
-        norm(x, y, out, rows, columns, (float*)0);                                                             \
-    }                                                                                                          \
-    KERNEL norm_backward_block_##T(const T* x, const T* y, T* out, u64 rows, u32 columns) {                    \
-        __shared__ float scratch[8];                                                                           \
-        norm(x, y, out, rows, columns, scratch);                                                               \
     }                                                                                                          \
     KERNEL norm_partial_##T(const T* x, float* partial, u64 columns) {                                         \
         __shared__ float scratch[8];                                                                           \
@@ -176,6 +169,21 @@ __device__ inline void softmax_backward(const T* p, const T* y, T* out, u64 rows
     KERNEL norm_apply_##T(const T* x, T* out, const float* partial, u64 columns) {                             \
         norm_apply(x, (const T*)0, out, partial, columns);                                                     \
     }                                                                                                          \
+    KERNEL softmax_warp_##T(const T* x, T* out, u64 rows, u32 columns) { softmax(x, out, rows, columns, (float*)0); }\
+    KERNEL softmax_block_##T(const T* x, T* out, u64 rows, u32 columns) {                                      \
+        __shared__ float scratch[8];                                                                           \
+        softmax(x, out, rows, columns, scratch);                                                               \
+    }
+EACH_FORMAT(FORWARD)
+
+#define BACKWARD(T)                                                                                            \
+    KERNEL norm_backward_warp_##T(const T* x, const T* y, T* out, u64 rows, u32 columns) {                     \
+        norm(x, y, out, rows, columns, (float*)0);                                                             \
+    }                                                                                                          \
+    KERNEL norm_backward_block_##T(const T* x, const T* y, T* out, u64 rows, u32 columns) {                    \
+        __shared__ float scratch[8];                                                                           \
+        norm(x, y, out, rows, columns, scratch);                                                               \
+    }                                                                                                          \
     KERNEL norm_backward_partial_##T(const T* x, const T* y, float* partial, u64 columns) {                    \
         __shared__ float scratch[8];                                                                           \
         norm_partial(x, y, partial, columns, scratch);                                                         \
@@ -183,16 +191,11 @@ __device__ inline void softmax_backward(const T* p, const T* y, T* out, u64 rows
     KERNEL norm_backward_apply_##T(const T* x, const T* y, T* out, const float* partial, u64 columns) {        \
         norm_apply(x, y, out, partial, columns);                                                               \
     }                                                                                                          \
-    KERNEL softmax_warp_##T(const T* x, T* out, u64 rows, u32 columns) { softmax(x, out, rows, columns, (float*)0); } \
-    KERNEL softmax_block_##T(const T* x, T* out, u64 rows, u32 columns) {                                      \
-        __shared__ float scratch[8];                                                                           \
-        softmax(x, out, rows, columns, scratch);                                                               \
-    }                                                                                                          \
-    KERNEL softmax_backward_warp_##T(const T* p, const T* y, T* out, u64 rows, u32 columns) {                  \
+    KERNEL softmax_backward_warp_##T(const T* p, T* y, T* out, u64 rows, u32 columns) {                  \
         softmax_backward(p, y, out, rows, columns, (float*)0);                                                 \
     }                                                                                                          \
-    KERNEL softmax_backward_block_##T(const T* p, const T* y, T* out, u64 rows, u32 columns) {                 \
+    KERNEL softmax_backward_block_##T(const T* p, T* y, T* out, u64 rows, u32 columns) {                 \
         __shared__ float scratch[8];                                                                           \
         softmax_backward(p, y, out, rows, columns, scratch);                                                   \
     }
-EACH_FORMAT(NORMALISE)
+EACH_TRAINED_FORMAT(BACKWARD)

@@ -86,15 +86,6 @@ extern "C" __global__ void __launch_bounds__(256) requantise_int8(const int* sum
 }
 #endif
 
-// Only formats that are trained have optimisers.
-#if !defined(ONLY)
-#define TRAINED_FORMAT(KERNELS) KERNELS(fp32) KERNELS(fp16) KERNELS(bf16)
-#elif defined(ONLY_FP8) || defined(ONLY_INT8)
-#define TRAINED_FORMAT(KERNELS)
-#else
-#define TRAINED_FORMAT(KERNELS) EACH_FORMAT(KERNELS)
-#endif
-
 // Gradients are clipped, as in most training; this also keeps a stray infinity out of the state.
 __device__ inline float clipped(float gradient) { return fminf(fmaxf(gradient, -1.0e4f), 1.0e4f); }
 
@@ -120,7 +111,7 @@ __device__ inline void adam(T* weight, float* master, float* mean, float* square
         adam_##T(T* weight, float* master, float* mean, float* square, const T* gradient, u64 elements, float rate) { \
         adam(weight, master, mean, square, gradient, elements, rate);                                          \
     }
-TRAINED_FORMAT(ADAM)
+EACH_TRAINED_FORMAT(ADAM)
 
 // SGD with momentum; the update is limited to `rate`, so that a gradient that stays the same cannot carry weights away
 // within a campaign.
@@ -141,4 +132,4 @@ __device__ inline void momentum(T* weight, float* master, float* velocity, const
         momentum_##T(T* weight, float* master, float* velocity, const T* gradient, u64 elements, float rate) { \
         momentum(weight, master, velocity, gradient, elements, rate);                                          \
     }
-TRAINED_FORMAT(MOMENTUM)
+EACH_TRAINED_FORMAT(MOMENTUM)

@@ -114,13 +114,16 @@ __device__ inline void scatter(T* table, const u64* indices, const T* updates, u
     }
 }
 
-#define SPARSE(T)                                                                                              \
+#define GATHER(T)                                                                                              \
     extern "C" __global__ void __launch_bounds__(256)                                                          \
         gather_##T(const T* table, const u64* indices, T* out, u64 lookups, u32 pooled, u32 columns, u32 lanes) { \
         gather(table, indices, out, lookups, pooled, columns, lanes);                                          \
-    }                                                                                                          \
+    }
+EACH_FORMAT(GATHER)
+
+#define SCATTER(T)                                                                                             \
     extern "C" __global__ void __launch_bounds__(256)                                                          \
         scatter_##T(T* table, const u64* indices, const T* updates, u64 count, u64 available, u32 columns, float rate, u32* state) { \
         scatter(table, indices, updates, count, available, columns, rate, state);                              \
     }
-EACH_FORMAT(SPARSE)
+EACH_TRAINED_FORMAT(SCATTER)

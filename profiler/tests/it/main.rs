@@ -6,6 +6,7 @@ mod cpu;
 mod cuda;
 mod exec;
 mod faults;
+mod kernels;
 mod model;
 mod recorded;
 mod resume;

@@ -8,11 +8,17 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 const H200: Target = Target { compute_capability: (9, 0), multiprocessors: 132, l2_bytes: 50 << 20 };
 
 /// The runner and the kernels; `None`, with the reason printed, where there is no compiler.
 fn runner() -> Option<(PathBuf, PathBuf)> {
+    static BUILT: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
+    BUILT.get_or_init(build).clone()
+}
+
+fn build() -> Option<(PathBuf, PathBuf)> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-kernels");
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mock = here.join("../gpu/mock");

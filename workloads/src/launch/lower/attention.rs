@@ -97,6 +97,7 @@ impl Lowering<'_> {
         }
         let flops = op.demand().flops().get();
         if pass == Pass::Backward {
+            Self::require_trained("attention", format)?;
             return self.attention_backward(op, shape, format, flops);
         }
         let operands = self.attention_operands(shape, format);

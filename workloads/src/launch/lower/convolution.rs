@@ -38,6 +38,9 @@ impl Lowering<'_> {
             return Ok(());
         };
         self.require("convolution", dtype, needs("convolution", dtype)?)?;
+        if pass != ConvolutionPass::Forward {
+            Self::require_trained("convolution", Format::of(dtype))?;
+        }
         let (kernel, stride) = (kernel.max(1), stride.max(1));
         let side = size.div_ceil(stride);
         let format = Format::of(dtype);

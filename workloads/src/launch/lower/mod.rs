@@ -171,6 +171,14 @@ impl<'a> Lowering<'a> {
         Err(LaunchError::Capability { op, dtype, needs, has })
     }
 
+    /// Refuses gradients in formats that are not trained: there are no kernels for them.
+    fn require_trained(op: &'static str, format: Format) -> Result<(), LaunchError> {
+        if matches!(format, Format::F32 | Format::F16 | Format::Bf16) {
+            return Ok(());
+        }
+        Err(LaunchError::Format { op, dtype: dtype_of(format) })
+    }
+
     // ---- operands ----
 
     fn buffer(&mut self, label: &'static str, bytes: u64, fill: Fill) -> usize {

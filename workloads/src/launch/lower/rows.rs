@@ -16,6 +16,9 @@ impl Lowering<'_> {
         let Op::Norm { rows, columns, pass, dtype } = *op else { return Ok(()) };
         let (format, elements, flops) = (Format::of(dtype), rows * columns, op.demand().flops().get());
         check_columns("norm", columns)?;
+        if pass == Pass::Backward {
+            Self::require_trained("norm", format)?;
+        }
         // Few long rows would leave most of the device idle.
         let is_split = columns > PART_COLUMNS && rows < 4 * u64::from(self.target.multiprocessors);
         let (x, gradient) = match (pass, self.forward_of(op)) {
@@ -68,6 +71,9 @@ impl Lowering<'_> {
         let Op::Softmax { rows, columns, pass, dtype } = *op else { return Ok(()) };
         let (format, elements, flops) = (Format::of(dtype), rows * columns, op.demand().flops().get());
         check_columns("softmax", columns)?;
+        if pass == Pass::Backward {
+            Self::require_trained("softmax", format)?;
+        }
         let (x, gradient) = match (pass, self.forward_of(op)) {
             (Pass::Forward, _) => (self.operand(format, elements), None),
             // The gradient is a function of the result.

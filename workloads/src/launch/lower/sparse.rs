@@ -42,6 +42,7 @@ impl Lowering<'_> {
         let Op::Scatter { updates, columns, table_rows, skew, dtype } = *op else { return Ok(()) };
         let format = Format::of(dtype);
         check("scatter", "a row", columns)?;
+        Self::require_trained("scatter", format)?;
         let (table, indices, rows) = match self.forward_of(op) {
             Some((record, _)) => {
                 let record = &self.records[record];
