@@ -455,7 +455,8 @@ __device__ inline void product(const A& a, const B& b, u32 begin, u32 end, const
     sums.each(store);
 }
 
-#define KERNEL(NAME, FORMAT) extern "C" __global__ void __launch_bounds__(THREADS) NAME##_##FORMAT
+// Two blocks at least: left alone the compiler makes room for more and spills.
+#define KERNEL(NAME, FORMAT) extern "C" __global__ void __launch_bounds__(THREADS, 2) NAME##_##FORMAT
 #define FORWARD(FORMAT)                                                                                    \
     KERNEL(convolution_forward, FORMAT)(const InMemory<FORMAT>::type* input, const InMemory<FORMAT>::type* filter, InMemory<FORMAT>::type* output, LAYER_PARAMETERS, float scale) { \
         typedef InMemory<FORMAT>::type T;                                                                      \
