@@ -192,7 +192,9 @@ KERNEL fma_fp32(float* sink, u64 rounds, float angle) { turned<float>(sink, roun
 
 KERNEL fma_fp64(double* sink, u64 rounds, double angle) { turned<double>(sink, rounds, angle); }
 
-// Eight independent accumulators of 16 x 8. Every other product is with the negative of A, so that sums stay small.
+// Eight independent accumulators of 16 x 8. Every other product is with the negative of A, so that sums stay small. The
+// compilers for Hopper and B200 make FP8 products of this form from FP16 ones: only their warpgroup instructions reach the
+// FP8 pipe.
 #define TILES 8
 
 // Random bits of a format with magnitudes from 1 to 2 (INT8: any step).

@@ -85,6 +85,8 @@ pub(super) struct Lowering<'a> {
     cache_bytes: u64,
     records: Vec<Record>,
     phase: Phase,
+    /// How many results there were when the backward pass began.
+    forward_results: usize,
 }
 
 impl<'a> Lowering<'a> {
@@ -104,6 +106,7 @@ impl<'a> Lowering<'a> {
             cache_bytes: program.memory.cache.get() as u64,
             records: Vec::new(),
             phase: Phase::Forward,
+            forward_results: 0,
         }
     }
 
@@ -117,6 +120,9 @@ impl<'a> Lowering<'a> {
                 Some("optimiser") => Phase::Optimiser,
                 _ => Phase::Forward,
             };
+            if self.phase == Phase::Forward {
+                self.forward_results = self.tensors.len();
+            }
             self.op(op)?;
         }
         self.finish_weights();
@@ -223,14 +229,26 @@ impl<'a> Lowering<'a> {
     /// The result of this step that an op of that size most likely reads: the latest of exactly that size, else the
     /// latest of all if it is large enough, else the closest in size.
     fn result(&self, format: Format, elements: u64, except: Option<View>) -> Option<View> {
+        self.result_since(0, format, elements, except)
+    }
+
+    /// As [`Self::result`], among the results from the given one on.
+    fn result_since(
+        &self,
+        first: usize,
+        format: Format,
+        elements: u64,
+        except: Option<View>,
+    ) -> Option<View> {
+        let results = self.tensors.get(first..).unwrap_or_default();
         let fits = |view: &&View| {
             view.format == format
                 && view.elements >= elements
                 && except.is_none_or(|other| view.buffer != other.buffer)
         };
-        let recent = || self.tensors.iter().rev().take(WINDOW).filter(fits);
+        let recent = || results.iter().rev().take(WINDOW).filter(fits);
         let exact = recent().find(|view| view.elements == elements);
-        let latest = || self.tensors.last().filter(fits);
+        let latest = || results.last().filter(fits);
         exact
             .or_else(latest)
             .or_else(|| recent().min_by_key(|view| view.elements))
@@ -302,12 +320,15 @@ impl<'a> Lowering<'a> {
         found
     }
 
-    /// The gradient of a forward op's result: the same for all gradient ops of that op.
+    /// The gradient of a forward op's result: the same for all gradient ops of that op. It is a result of the backward
+    /// pass; where there is none yet, a random one stands for the gradient of the loss. No result of the forward pass
+    /// does: it goes together with what it is multiplied by, and sums over many rows would grow with their number.
     fn gradient_of(&mut self, record: usize, format: Format, elements: u64) -> View {
         if let Some(view) = self.records[record].gradient {
             return view;
         }
-        let view = self.operand(format, elements);
+        let found = self.result_since(self.forward_results, format, elements, None);
+        let view = found.unwrap_or_else(|| self.constant(format, 0, elements));
         self.records[record].gradient = Some(view);
         view
     }
