@@ -5,7 +5,7 @@
 //! per step. It must not outlive its coordinator: it asks the kernel to die with it, leaves when stdin closes, and
 //! leaves when the coordinator's heartbeat in the ring stops.
 //!
-//! What makes the steps is an [`engine::Engine`]: cores ([`cpu`]) or a GPU.
+//! What makes the steps is an engine: cores, one lane on each, or a GPU.
 //!
 //! A worker that idles (a program without ops) obeys every command, makes no step and writes no record.
 //!

@@ -9,6 +9,9 @@ use elastico_profiler::devices::cuda::{CudaDevice, CudaOptions, SelfTest, self_t
 use elastico_report::{Column, Table, Value};
 use elastico_workloads::Catalogue;
 
+/// Problems that the table lists.
+const LISTED: usize = 10;
+
 pub(super) fn run(index: u32, libraries: Libraries, format: Format) -> anyhow::Result<Ending> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let worker = vec![program.into_os_string(), "worker".into()];
@@ -47,8 +50,11 @@ fn tables(report: &SelfTest, name: &str) -> Vec<Table> {
             .map_or_else(|| "not measured".to_owned(), |pair| format!("{:.4}", pair.interference_ratio)),
     );
     row("counters", report.counters_status.clone());
-    for problem in &report.problems {
+    for problem in report.problems.iter().take(LISTED) {
         row("wrong", problem.clone());
+    }
+    if report.problems.len() > LISTED {
+        row("wrong", format!("and {} more; see them with --format json", report.problems.len() - LISTED));
     }
     let mut counters = Table::new(
         report.schema,

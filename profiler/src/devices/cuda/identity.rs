@@ -24,6 +24,10 @@ pub(super) fn inventory(command: &[OsString], options: &CudaOptions) -> Result<G
     helper.greet(deadline)?;
     match helper.reply(deadline, "answer")? {
         Reply::Inventory(inventory) => Ok(*inventory),
+        // What the driver lacks says everything; which process asked says nothing.
+        Reply::Failed { outcome, detail } => {
+            Err(Fault { outcome: outcome.parse().unwrap_or(Outcome::DeviceLost), detail })
+        }
         other => Err(helper.unexpected(other)),
     }
 }

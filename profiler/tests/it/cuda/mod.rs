@@ -13,9 +13,9 @@ mod examination;
 mod faults;
 mod sharing;
 
+use elastico_core::DeviceName;
 use elastico_profiler::devices::ProcessOptions;
 use elastico_profiler::devices::cuda::{CudaDevice, CudaOptions, self_test};
-use elastico_core::DeviceName;
 use elastico_profiler::{Campaign, Device, Observation, Progress, RunOptions, journal, run, run_all};
 use elastico_workloads::Catalogue;
 use std::fmt::Write as _;
