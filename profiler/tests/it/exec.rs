@@ -227,6 +227,15 @@ fn injection() -> Option<PathBuf> {
     None
 }
 
+/// Scenes side by side: a stand-in sleeps where a GPU would compute.
+fn each<T: Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(|| check(case));
+        }
+    });
+}
+
 /// Flags other than that of the soak, which is short here.
 fn remarks<'a>(flags: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
     flags.into_iter().map(String::as_str).filter(|flag| *flag != "not_steady").collect()
@@ -329,13 +338,13 @@ fn random_kernels_are_weighed_by_device_time() {
 
 #[test]
 fn children_graphs_and_forks_are_recorded() {
-    for (mode, kernels) in [("fork", 20.1), ("graph", 5.0), ("workers", 20.1)] {
+    each(&[("fork", 20.1), ("graph", 5.0), ("workers", 20.1)], |(mode, kernels)| {
         let Some(scene) = Scene::new("") else { return };
         let (observation, output) = scene.alone(mode, |_| {});
         assert_eq!(observation.outcome, Outcome::Ok, "{mode}: {output}");
         let seen = observation.measured.unwrap().subject.isolated.point;
         assert!((seen / (kernels * KERNEL) - 1.0).abs() < 0.3, "{mode}: {seen} {output}");
-    }
+    });
 }
 
 #[test]
@@ -362,21 +371,22 @@ fn without_cupti_lines_are_steps_or_there_is_no_slowdown() {
 
 #[test]
 fn what_goes_wrong_is_said_with_the_last_words() {
-    for (mode, outcome, words) in [
-        ("train 30", Outcome::WorkerCrash, &["ended by itself after", "it has to run for", "step 29"][..]),
+    let cases: [(&str, Outcome, &[&str]); 6] = [
+        ("train 30", Outcome::WorkerCrash, &["ended by itself after", "it has to run for", "step 29"]),
         ("crash", Outcome::WorkerCrash, &["died of signal 6", "step 9"]),
         ("oom", Outcome::Oom, &["ran out of device memory", "Tried to allocate"]),
         ("hang", Outcome::Hang, &["makes nothing for", "step 9"]),
         ("idle", Outcome::Unsupported, &["made no kernel within", "did it use the GPU?"]),
         ("/no/such/program", Outcome::WorkerCrash, &["was not found", "/no/such/program"]),
-    ] {
+    ];
+    each(&cases, |(mode, outcome, words)| {
         let Some(scene) = Scene::new("") else { return };
         let (observation, output) = scene.alone(mode, |settings| settings.startup_seconds = 4.0);
-        assert_eq!(observation.outcome, outcome, "{mode}: {output}");
-        for word in words {
+        assert_eq!(observation.outcome, *outcome, "{mode}: {output}");
+        for word in *words {
             assert!(detail(&observation).contains(word), "{mode}: {word} in {}", detail(&observation));
         }
-    }
+    });
 }
 
 /// Killed while one side is stopped: the guard ends both, and the run goes on from its journal.
