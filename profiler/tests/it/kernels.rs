@@ -1,6 +1,8 @@
 //! All kernels of the workloads for every generation of GPU since Turing, with what the machine code has to look like.
 //! NVRTC and the disassemblers come from NVIDIA's wheels; no GPU and no driver are needed.
 
+#![allow(clippy::print_stdout, reason = "helpers of tests are tests")]
+
 use elastico_gpu::cubin::Cache;
 use elastico_gpu::libraries::Libraries;
 use elastico_workloads::launch::{KERNEL_FILES, KernelFile, LaunchError, LaunchPlan, Target, checks};

@@ -54,8 +54,8 @@ impl Format {
             Self::F16 => small(word as u32, 5, 10, true),
             Self::Bf16 => f64::from(f32::from_bits((word as u32) << 16)),
             Self::E4m3 => small(word as u32, 4, 3, false),
-            Self::I8 => f64::from(word as u8 as i8) * INT8_STEP,
-            Self::I32 => f64::from(word as u32 as i32),
+            Self::I8 => f64::from((word as u8).cast_signed()) * INT8_STEP,
+            Self::I32 => f64::from((word as u32).cast_signed()),
             Self::U64 => word as f64,
             Self::Raw => f64::from(word as u8),
         }
@@ -100,7 +100,7 @@ fn small(word: u32, exponent: u32, mantissa: u32, has_infinity: bool) -> f64 {
     if power == 0 {
         return sign * fraction * f64::from(1 - bias).exp2();
     }
-    sign * (1.0 + fraction) * f64::from(power as i32 - bias).exp2()
+    sign * (1.0 + fraction) * f64::from(power.cast_signed() - bias).exp2()
 }
 
 /// Encodes to nearest, ties to even. Without infinities the largest number stands for all beyond it.
@@ -152,17 +152,22 @@ mod tests {
 
     #[test]
     fn rounding_by_hand() {
-        assert_eq!(through(Format::F16, 1.0 + 2_f64.powi(-11)), 1.0);
-        assert_eq!(through(Format::F16, 1.0 + 3.0 * 2_f64.powi(-11)), 1.0 + 2.0 * 2_f64.powi(-10));
-        assert_eq!(through(Format::F16, 65_520.0), f64::INFINITY);
-        assert_eq!(through(Format::F16, 2_f64.powi(-24)), 2_f64.powi(-24));
-        assert_eq!(through(Format::F16, 2_f64.powi(-26)), 0.0);
-        assert_eq!(through(Format::E4m3, 1e9), 448.0);
-        assert_eq!(through(Format::E4m3, -449.0), -448.0);
-        assert_eq!(through(Format::E4m3, 0.002), 2_f64.powi(-9));
-        assert_eq!(through(Format::Bf16, 1.005), 1.0078125);
-        assert_eq!(through(Format::I8, 100.0), 127.0 / 32.0);
-        assert_eq!(through(Format::I8, 0.04), 1.0 / 32.0);
-        assert_eq!(through(Format::I32, -5.0), -5.0);
+        let ulp = 2_f64.powi(-10);
+        for (format, value, wanted) in [
+            (Format::F16, 1.0 + 0.5 * ulp, 1.0),
+            (Format::F16, 1.0 + 1.5 * ulp, 1.0 + 2.0 * ulp),
+            (Format::F16, 65_520.0, f64::INFINITY),
+            (Format::F16, 2_f64.powi(-24), 2_f64.powi(-24)),
+            (Format::F16, 2_f64.powi(-26), 0.0),
+            (Format::E4m3, 1e9, 448.0),
+            (Format::E4m3, -449.0, -448.0),
+            (Format::E4m3, 0.002, 2_f64.powi(-9)),
+            (Format::Bf16, 1.005, 1.0 + 2_f64.powi(-7)),
+            (Format::I8, 100.0, 127.0 / 32.0),
+            (Format::I8, 0.04, 1.0 / 32.0),
+            (Format::I32, -5.0, -5.0),
+        ] {
+            assert_eq!(through(format, value).to_bits(), wanted.to_bits(), "{format:?} {value}");
+        }
     }
 }

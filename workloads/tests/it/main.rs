@@ -1,4 +1,6 @@
-//! The bundled catalogue and what users may write in their own.
+//! The bundled catalogue and what users may write in their own; its steps as launch plans.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
 mod bundled;
 mod hand_counts;
