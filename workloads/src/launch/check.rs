@@ -37,7 +37,7 @@ impl Check {
     ///
     /// # Errors
     ///
-    /// As [`reference`].
+    /// As [`reference()`].
     pub fn reference(&self, plan: &LaunchPlan) -> Result<Vec<Vec<u8>>, LaunchError> {
         reference(plan, self.steps)
     }
@@ -48,7 +48,7 @@ impl Check {
     ///
     /// # Errors
     ///
-    /// [`LaunchError::Mismatch`], [`LaunchError::NotFinite`], [`LaunchError::Bytes`], and those of [`reference`].
+    /// [`LaunchError::Mismatch`], [`LaunchError::NotFinite`], [`LaunchError::Bytes`], and those of [`reference()`].
     pub fn compare(&self, plan: &LaunchPlan, contents: &[Vec<u8>]) -> Result<f64, LaunchError> {
         let expected = self.reference(plan)?;
         for (index, buffer) in plan.buffers.iter().enumerate() {
