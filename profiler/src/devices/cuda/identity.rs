@@ -1,6 +1,7 @@
 //! What a GPU is called, and the facts that its numbers depend on.
 
 use super::CudaOptions;
+use super::sharing::{base_environment, without_mps};
 use crate::device::{DeviceIdentity, Fault};
 use crate::devices::processes::Helper;
 use crate::worker::message::{GpuInventory, Reply, Request};
@@ -10,15 +11,21 @@ use elastico_gpu::cuda::DeviceFacts;
 use elastico_gpu::telemetry::TelemetryIdentity;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Instant;
 
 /// What stands before the model of a device whose driver is a stand-in for tests.
 const STAND_IN: &str = "Stand-in ";
 
 /// Asks the driver in a process of its own, so that the coordinator never holds a context.
-pub(super) fn inventory(command: &[OsString], options: &CudaOptions) -> Result<GpuInventory, Fault> {
+pub(super) fn inventory(
+    command: &[OsString],
+    options: &CudaOptions,
+    no_mps: &Path,
+) -> Result<GpuInventory, Fault> {
     let request = Request::Inventory { libraries: options.libraries.clone() };
-    let environment = super::sharing::base_environment(None);
+    let mut environment = base_environment(None);
+    environment.extend(without_mps(no_mps));
     let mut helper = Helper::start("the inventory".to_owned(), command, &environment, &request)?;
     let deadline = Instant::now() + options.context_timeout;
     helper.greet(deadline)?;

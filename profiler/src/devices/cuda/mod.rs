@@ -143,13 +143,13 @@ impl CudaDevice {
         }
         sweep(&options.processes);
         elastico_gpu::mps::sweep(&options.pipes, options.context_timeout);
-        let inventory = identity::inventory(&worker_command, &options)?;
+        let no_mps = EmptyPipes::create(&options.pipes)
+            .map_err(|error| unusable(format!("no folder for pipes: {error}")))?;
+        let inventory = identity::inventory(&worker_command, &options, no_mps.path())?;
         let facts = identity::pick(&inventory, index)?.clone();
         let cores = cores::Cores::new(options.cores.clone(), &facts.pci_bus)?;
         let (poller, known) = Poller::open(&options.libraries, &facts.uuid, options.telemetry_hertz);
         let identity = identity::identity(&facts, &inventory, known.as_ref(), cores.all());
-        let no_mps = EmptyPipes::create(&options.pipes)
-            .map_err(|error| unusable(format!("no folder for pipes: {error}")))?;
         Ok(Self {
             identity,
             facts,

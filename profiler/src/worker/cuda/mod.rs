@@ -149,7 +149,12 @@ impl From<CompileError> for Failure {
 
 impl From<GemmError> for Failure {
     fn from(error: GemmError) -> Self {
-        Self::new(error.outcome(), told(&error))
+        let outcome = match &error {
+            // The GPU is there; only what needs products cannot run.
+            GemmError::Library(_) | GemmError::Version { .. } => Outcome::Unsupported,
+            other => other.outcome(),
+        };
+        Self::new(outcome, told(&error))
     }
 }
 

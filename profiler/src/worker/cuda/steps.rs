@@ -17,8 +17,8 @@ const DEPTH: usize = 2;
 
 /// A part of a step.
 enum Segment {
-    /// Captured work.
-    Graph(Graph),
+    /// Captured work, once for each step in flight: no launch waits for the one before it to leave its graph.
+    Graph([Graph; DEPTH]),
     /// Actions that are launched one by one.
     Single(Range<usize>),
     /// The host pauses after the device has finished.
@@ -134,8 +134,8 @@ impl CudaEngine {
     }
 
     /// Queues or does all parts of a step.
-    fn start(&self, slot: &Slot) -> Result<(), Failure> {
-        let mut marks = slot.marks.iter();
+    fn start(&self, place: usize) -> Result<(), Failure> {
+        let mut marks = self.slots[place].marks.iter();
         let mut last: Option<&Event> = None;
         for segment in &self.segments {
             if let Segment::Gap(length) = segment {
@@ -148,7 +148,7 @@ impl CudaEngine {
             let (begin, end) = marks.next().expect("one pair of events for each segment with work");
             self.stream.record(begin)?;
             match segment {
-                Segment::Graph(graph) => self.stream.launch_graph(graph)?,
+                Segment::Graph(graphs) => self.stream.launch_graph(&graphs[place])?,
                 Segment::Single(range) => {
                     queue(&self.context, &self.stream, &self.copies, &self.loaded, range.clone())?;
                 }
@@ -176,8 +176,8 @@ fn segment(
     if !is_graph {
         return Ok(Some(Segment::Single(range)));
     }
-    let graph = stream.capture(|stream| queue(context, stream, copies, loaded, range))?;
-    Ok(Some(Segment::Graph(graph)))
+    let capture = || stream.capture(|stream| queue(context, stream, copies, loaded, range.clone()));
+    Ok(Some(Segment::Graph([capture()?, capture()?])))
 }
 
 /// Queues actions in order; of two overlapped copies the second goes over a stream of its own.
@@ -223,7 +223,7 @@ impl Engine for CudaEngine {
     fn submit(&mut self) -> Result<(), Failure> {
         let place = (self.submitted % DEPTH as u64) as usize;
         self.slots[place].submitted = Instant::now();
-        self.start(&self.slots[place])?;
+        self.start(place)?;
         self.submitted += 1;
         Ok(())
     }
