@@ -35,6 +35,8 @@ struct Scene {
     folder: tempfile::TempDir,
     libraries: &'static Path,
     worker: PathBuf,
+    /// Least length of a phase.
+    seconds: f64,
 }
 
 /// How a coordinator ended.
@@ -59,7 +61,7 @@ impl Scene {
         // A launch takes long enough to sleep through, and jitter is small beside what is asserted.
         let script = format!("{script}\nkernel_microseconds * 1000\njitter 0.001\n");
         std::fs::write(folder.path().join("mock/script"), script).unwrap();
-        Some(Self { folder, libraries, worker })
+        Some(Self { folder, libraries, worker, seconds: 0.1 })
     }
 
     fn run_folder(&self) -> PathBuf {
@@ -76,11 +78,12 @@ impl Scene {
     }
 
     fn campaign_on(&self, device: &str, pair: [&str; 2], sharing: &[&str], trials: u32, limits: &str) {
+        let seconds = self.seconds;
         let mut text = format!(
             "schema = 1\nname = \"scene\"\nseed = 3\ndevice = {device}\nsharing = {sharing:?}\n\
              [workloads]\npairs = [[\"{}\", \"{}\"]]\n\
              [stopping]\nmin_repeats = 2\nmax_repeats = 2\nhalf_width = 0.2\n\
-             [protocol]\nmin_seconds = 0.1\nmax_seconds = 2.0\nmin_steps = 10\nsettle_steps = 2\n\
+             [protocol]\nmin_seconds = {seconds}\nmax_seconds = 2.0\nmin_steps = 10\nsettle_steps = 2\n\
              soak_seconds = 0.4\nsoak_window_seconds = 0.04\nretries = 1\n{limits}deadline_seconds = 60\n",
             pair[0], pair[1]
         );
