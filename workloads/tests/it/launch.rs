@@ -1,7 +1,9 @@
 //! Every benchmark as a launch plan: bounds, order, work and memory.
 
 use elastico_core::{Dtype, Seed};
-use elastico_workloads::launch::{Action, KERNEL_FILES, LaunchError, LaunchPlan, Place, Target, Touch};
+use elastico_workloads::launch::{
+    Action, KERNEL_FILES, LaunchError, LaunchPlan, Place, Target, Touch, checks, reference,
+};
 use elastico_workloads::{Benchmark, Catalogue, Op};
 use std::collections::BTreeMap;
 
@@ -176,4 +178,33 @@ fn a_plan_is_the_same_for_the_same_seed() {
     };
     assert_eq!(contents(1), contents(1));
     assert_ne!(contents(1), contents(2));
+}
+
+/// Root mean square of what a step leaves behind, weights and state included.
+fn size_of_results(plan: &LaunchPlan, steps: u32) -> f64 {
+    let contents = reference(plan, steps).unwrap();
+    for result in plan.results() {
+        let range = result.offset as usize..(result.offset + result.bytes) as usize;
+        assert!(result.is_finite(&contents[result.buffer][range]), "{}", plan.buffers[result.buffer].label);
+    }
+    let weights = plan.buffers.iter().position(|buffer| buffer.label == "weights" || buffer.label == "table");
+    let weights = &contents[weights.unwrap()];
+    let words = weights.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap()));
+    let (mut squares, mut count) = (0.0, 0);
+    for word in words {
+        squares += f64::from(word).powi(2);
+        count += 1;
+    }
+    (squares / f64::from(count)).sqrt()
+}
+
+#[test]
+fn nothing_grows_from_step_to_step() {
+    let names = ["block step fp32", "convolution step fp32", "table step fp32"];
+    for check in checks().into_iter().filter(|check| names.contains(&check.name.as_str())) {
+        let plan = check.plan(&H200).unwrap();
+        let (few, many) = (size_of_results(&plan, 1), size_of_results(&plan, 300));
+        // Weights move by at most 1e-7 a step; tables get back what was added.
+        assert!((many / few - 1.0).abs() < 1e-3, "{}: {few} becomes {many}", check.name);
+    }
 }
