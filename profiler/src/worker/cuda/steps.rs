@@ -2,7 +2,7 @@
 
 use super::super::engine::{Engine, Failure};
 use super::super::message::CudaWork;
-use super::clock::{pause, wait};
+use super::clock::{Pace, pause, wait};
 use super::load::{Kernels, Loaded, Ready};
 use super::target;
 use elastico_core::Seed;
@@ -39,9 +39,9 @@ pub(in crate::worker) struct CudaEngine {
     slots: Vec<Slot>,
     submitted: u64,
     completed: u64,
-    /// When the last step ended, and how long steps take.
+    /// When the last step ended, and how long steps take at least.
     ended: Instant,
-    expected: Duration,
+    pace: Pace,
     duty: f64,
     is_spoilt: bool,
     checks: super::checks::Checks,
@@ -99,7 +99,7 @@ impl CudaEngine {
             submitted: 0,
             completed: 0,
             ended: Instant::now(),
-            expected: Duration::ZERO,
+            pace: Pace::default(),
             duty: plan.duty,
             is_spoilt: false,
             stream,
@@ -140,7 +140,7 @@ impl CudaEngine {
         for segment in &self.segments {
             if let Segment::Gap(length) = segment {
                 if let Some(event) = last {
-                    wait(event, self.ended + self.expected)?;
+                    wait(event, self.ended)?;
                 }
                 pause(*length);
                 continue;
@@ -232,7 +232,7 @@ impl Engine for CudaEngine {
         let slot = &self.slots[(self.completed % DEPTH as u64) as usize];
         let begin = self.ended.max(slot.submitted);
         if let Some((_, end)) = slot.marks.last() {
-            wait(end, begin + self.expected)?;
+            wait(end, begin + self.pace.least())?;
         }
         let now = Instant::now();
         let mut busy = 0.0;
@@ -240,7 +240,7 @@ impl Engine for CudaEngine {
             busy += end.seconds_since(begin)?;
         }
         let busy = Duration::try_from_secs_f64(busy).unwrap_or(Duration::ZERO);
-        self.expected = now.saturating_duration_since(begin);
+        self.pace.see(now.saturating_duration_since(begin));
         beat();
         if self.is_idling() {
             pause(busy.mul_f64((1.0 - self.duty) / self.duty));
