@@ -88,7 +88,7 @@ fn describe(device: &Device, paper: Paper) -> String {
             device
                 .l2_bytes
                 .filter(|bytes| *bytes > 0)
-                .map(|bytes| format!("L2 {:.0} MB", bytes as f64 / 1e6)),
+                .map(|bytes| format!("L2 {:.0} MiB", bytes as f64 / f64::from(1 << 20))),
         ],
         vec![
             match (device.memory_free_bytes, device.memory_bytes) {
@@ -137,7 +137,11 @@ fn describe(device: &Device, paper: Paper) -> String {
         if !std::mem::take(&mut is_first) {
             let _ = write!(text, "{:indent$}", "");
         }
-        text.push_str(&wrap(&facts.join(", "), indent, paper.width));
+        // A fact is never broken.
+        let last = facts.len() - 1;
+        let facts =
+            facts.into_iter().enumerate().map(|(index, fact)| if index < last { fact + "," } else { fact });
+        text.push_str(&wrap_words(facts, indent, paper.width));
     }
     for instance in &device.mig_instances {
         let multiprocessors =
@@ -153,10 +157,15 @@ fn describe(device: &Device, paper: Paper) -> String {
 /// Breaks a text at blanks, each line after the first indented; a word longer than a line stays whole, so that it can be
 /// copied.
 fn wrap(text: &str, indent: usize, width: usize) -> String {
+    wrap_words(text.split_whitespace(), indent, width)
+}
+
+fn wrap_words(words: impl IntoIterator<Item = impl AsRef<str>>, indent: usize, width: usize) -> String {
     let room = width.saturating_sub(indent).max(20);
     let mut wrapped = String::new();
     let mut used = 0;
-    for word in text.split_whitespace() {
+    for word in words {
+        let word = word.as_ref();
         let length = word.chars().count();
         if used > 0 && used + 1 + length > room {
             let _ = write!(wrapped, "\n{:indent$}", "");
@@ -217,8 +226,31 @@ mod tests {
         let abilities = [Ability { command: "profile on cuda:N", possible: true, reason: "one".to_owned() }];
         let blockers = [&findings.checks[1]];
         let paper = Paper { width: 80, has_colour: false };
-        let text = render(&findings, &abilities, &blockers, paper);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        insta::assert_snapshot!(text);
+        let expected = "\
+cuda:0  Stand-in H200, GH100, compute capability 9.0, 132 SMs, L2 60 MiB
+        149.0 of 150.0 GB free, SM 345 of 1980 MHz
+        ECC on, MIG off
+        GPU-00000000-0000-0000-0000-000000000001
+
+What this machine can do
+  yes  profile on cuda:N  one
+
+What was looked at
+  ok       cuda.driver    CUDA 13.0
+  absent   cupti.library  there is no CUPTI library `libcupti.so.13`; tried a, b
+                          and more places than fit in one line
+                          fix: pip install nvidia-cuda-cupti==13.0.85
+
+No campaign on a GPU can run here; in its way: cupti.library.
+Simulated and CPU devices, training, prediction and placement work.
+";
+        assert_eq!(render(&findings, &abilities, &blockers, paper), expected);
+    }
+
+    #[test]
+    fn colour_is_asked_for() {
+        let paper = Paper { width: 80, has_colour: true };
+        assert_eq!(paper.paint("no", Colour::Red), "\u{1b}[31mno\u{1b}[0m");
+        assert_eq!(Paper { has_colour: false, ..paper }.paint("no", Colour::Red), "no");
     }
 }
