@@ -23,7 +23,7 @@ pack() {
         (cd "$root" && cargo build --release --locked)
         ELASTICO_BUILT="$root/target/release"
     fi
-    local stage
+    # Not local: the trap runs when the function is over.
     stage="$(mktemp -d)"
     trap 'rm -rf "$stage"' EXIT
     for file in elastico libelastico_injection.so; do

@@ -171,7 +171,7 @@ impl Predictor for Law {
             Prediction {
                 slowdown: Slowdown::new(slowdown).unwrap(),
                 upper: Slowdown::new(slowdown * 1.05).unwrap(),
-                in_domain: row[0] <= 2.0 && row[1] <= 2.0,
+                in_domain: row[0] <= 0.95 && row[1] <= 0.95,
             }
         };
         Ok(rows.chunks_exact(3).map(of_row).collect())
@@ -200,7 +200,7 @@ fn profiles() -> Profiles {
         profiled("light", WorkloadKind::Inference, 0.1, 10e9),
         profiled("heavy", WorkloadKind::Inference, 0.9, 10e9),
         profiled("large", WorkloadKind::Inference, 0.1, 70e9),
-        profiled("strange", WorkloadKind::Inference, 3.0, 1e9),
+        profiled("strange", WorkloadKind::Inference, 0.99, 1e9),
     ])
     .unwrap()
 }
