@@ -4,7 +4,7 @@
 #   profiler/gpu-campaign.sh pack FOLDER            here: build, strip and pack what has to travel
 #   FOLDER/gpu-campaign.sh run OUT [SECONDS]        there: measure for at most SECONDS (default 450), pack into OUT
 #
-# `run` leaves at most 6 files in OUT, each below 16 MiB, whatever happens: what was measured before a failure or the
+# `run` leaves at most 5 files in OUT, each below 16 MiB, whatever happens: what was measured before a failure or the
 # end of the time is there. It changes no setting of the card (no clocks, no persistence, no MIG, no compute mode).
 set -euo pipefail
 
@@ -41,13 +41,21 @@ left() { echo $((deadline - $(date +%s))); }
 
 # step NAME LIMIT COMMAND…: runs with a limit in seconds, output into the log; a failure is noted and the next step comes.
 step() {
-    local name="$1" limit="$2" code=0 begin
+    local name="$1" limit="$2" code=0 begin remark
     shift 2
     begin=$(date +%s)
-    [ "$limit" -gt 0 ] || { echo "$name: no time left" | tee -a "$out/summary.txt"; return 0; }
-    # SIGINT first: a campaign then ends after the trial at hand, writes its dataset and stops its MPS daemon.
-    timeout --signal=INT --kill-after=20 "$limit" "$@" >"$logs/$name.out" 2>"$logs/$name.err" || code=$?
-    printf '%s: exit %s, %s s\n' "$name" "$code" "$(($(date +%s) - begin))" | tee -a "$out/summary.txt"
+    # No step may use what is left for packing.
+    [ "$limit" -le "$(($(left) - 3))" ] || limit=$(($(left) - 3))
+    [ "$limit" -gt 0 ] || { echo "$name: not begun, the time is over" | tee -a "$out/summary.txt"; return 0; }
+    # SIGINT first: a campaign then ends after the trial at hand, writes its dataset and stops its MPS daemon. To the
+    # process alone, and so once: the second signal would end it at once.
+    timeout --foreground --signal=INT --kill-after=20 "$limit" "$@" >"$logs/$name.out" 2>"$logs/$name.err" || code=$?
+    case "$code" in
+    124) remark="ended by its limit of $limit s, results saved" ;;
+    137) remark="killed after its limit of $limit s" ;;
+    *) remark="exit $code" ;;
+    esac
+    printf '%s: %s, %s s\n' "$name" "$remark" "$(($(date +%s) - begin))" | tee -a "$out/summary.txt"
     return 0
 }
 
@@ -74,11 +82,21 @@ finish() {
 
 run() {
     [ $# -ge 1 ] && [ $# -le 2 ] || usage
+    case "${2:-450}" in
+    *[!0-9]* | "") echo "SECONDS is a whole number, not \`$2\`" >&2; exit 2 ;;
+    esac
+    if [ -n "$(ls -A "$1" 2>/dev/null)" ]; then
+        echo "$1 is not empty: results of two runs must not be mixed; name another folder" >&2
+        exit 2
+    fi
     local here
     here="$(cd "$(dirname "$0")" && pwd)"
     mkdir -p "$1"
     out="$(cd "$1" && pwd)"
     deadline=$(($(date +%s) + ${2:-450}))
+    # What status, validate, inspect and packing take at the end.
+    local reserve=20
+    [ "${2:-450}" -ge 200 ] || reserve=12
     # Short: the path of an MPS pipe is limited to about 100 bytes.
     work="$(mktemp -d /tmp/elastico.XXXXXX)"
     logs="$work/logs"
@@ -102,9 +120,8 @@ run() {
     fi
     step doctor 40 "$elastico" doctor --format json
     step doctor-text 40 "$elastico" doctor
-    step self-test 90 "$elastico" doctor --self-test --device cuda:0 --format json
-    # The rest, less what ending and packing take.
-    step campaign "$(($(left) - 25))" "$elastico" profile run "$work/campaign.toml" --out "$work/run"
+    step self-test "$(((${2:-450}) / 5))" "$elastico" doctor --self-test --device cuda:0 --format json
+    step campaign "$(($(left) - reserve))" "$elastico" profile run "$work/campaign.toml" --out "$work/run"
     step status 10 "$elastico" profile status "$work/run"
     step validate 20 "$elastico" dataset validate "$work/run/dataset"
     step inspect 20 "$elastico" dataset inspect "$work/run/dataset"

@@ -35,9 +35,10 @@ struct Facts {
     /// Relative half-widths of the slowdown's interval, of good rows.
     half_widths: Vec<f64>,
     slowdowns: Vec<f64>,
-    /// Interference of null pairs by sharing.
+    /// Interference of the working side of null pairs, by sharing.
     null: BTreeMap<String, Vec<f64>>,
-    sentinel: Vec<f64>,
+    /// Slowdowns of the sentinel pair, by side.
+    sentinel: BTreeMap<String, Vec<f64>>,
     counters: BTreeMap<String, u64>,
     empty: Vec<&'static str>,
 }
@@ -54,7 +55,7 @@ impl Facts {
             half_widths: Vec::new(),
             slowdowns: Vec::new(),
             null: BTreeMap::new(),
-            sentinel: Vec::new(),
+            sentinel: BTreeMap::new(),
             counters: BTreeMap::new(),
             empty: empty_columns(isolated).into_iter().chain(empty_columns(pairs)).collect(),
         };
@@ -82,12 +83,13 @@ impl Facts {
             let flags = flags.get(row).unwrap_or_default();
             let has = |flag: &str| flags.split(';').any(|found| found == flag);
             if has("null_pair") {
-                // The idle side makes no steps, so only the working side has a number.
-                if interference[row].is_finite() {
+                // How the idle side fares says nothing.
+                if interference[row].is_finite() && kinds.get(row) != Some("null") {
                     facts.null.entry(get(sharing, row)).or_default().push(interference[row]);
                 }
             } else if has("sentinel") {
-                facts.sentinel.extend(Some(slowdowns[row]).filter(|slowdown| slowdown.is_finite()));
+                let side = facts.sentinel.entry(get(subjects, row)).or_default();
+                side.extend(Some(slowdowns[row]).filter(|slowdown| slowdown.is_finite()));
             } else if good && slowdowns[row].is_finite() {
                 facts.slowdowns.push(slowdowns[row]);
                 let half = (upper[row] - lower[row]) / (2.0 * slowdowns[row]);
@@ -97,7 +99,9 @@ impl Facts {
         let (devices, status) = (isolated.text("device")?, isolated.text("counters_status")?);
         for row in 0..isolated.rows() {
             facts.devices.insert(get(devices, row));
-            *facts.counters.entry(get(status, row)).or_default() += 1;
+            // Remarks on single trials stand behind the source.
+            let source = get(status, row).split(';').next().unwrap_or_default().trim().to_owned();
+            *facts.counters.entry(source).or_default() += 1;
         }
         Ok(facts)
     }
@@ -207,24 +211,32 @@ fn write(out: &mut String, dataset: &Dataset, facts: &Facts) -> std::fmt::Result
         match Estimate::geometric(values, 0.95) {
             Some(estimate) => writeln!(
                 out,
-                "- Null pair under `{mode}` (must be 1): {:.4}, 95 % interval {:.4} to {:.4}, n = {}.",
+                "- Null pair under `{mode}`, interference of the working side (must be 1): {:.4}, 95 % interval {:.4} to \
+                 {:.4}, {} trials.",
                 estimate.point,
                 estimate.lower,
                 estimate.upper,
                 values.len()
             )?,
-            None => writeln!(out, "- Null pair under `{mode}` (must be 1): {:.4}, one trial.", values[0])?,
+            None => writeln!(
+                out,
+                "- Null pair under `{mode}`, interference of the working side (must be 1): {:.4}, one trial.",
+                values[0]
+            )?,
         }
     }
-    if let Some(estimate) = Estimate::geometric(&facts.sentinel, 0.95) {
-        writeln!(
-            out,
-            "- Sentinel pair over the campaign, both sides: {:.3}, 95 % interval {:.3} to {:.3}, n = {}.",
-            estimate.point,
-            estimate.lower,
-            estimate.upper,
-            facts.sentinel.len()
-        )?;
+    for (subject, values) in &facts.sentinel {
+        // One trial shows no drift.
+        if let Some(estimate) = Estimate::geometric(values, 0.95) {
+            writeln!(
+                out,
+                "- Sentinel over the campaign, slowdown of `{subject}`: {:.3}, 95 % interval {:.3} to {:.3}, {} trials.",
+                estimate.point,
+                estimate.lower,
+                estimate.upper,
+                values.len()
+            )?;
+        }
     }
     for (status, rows) in &facts.counters {
         writeln!(out, "- Counters of isolated rows: {status} ({rows} rows).")?;
@@ -321,8 +333,8 @@ mod tests {
             "| `time_slice` | 1 | 5 |",
             "half below 1.750",
             "median 1.00 %",
-            "Null pair under `time_slice` (must be 1): 1.0000",
-            "n = 2",
+            "Null pair under `time_slice`, interference of the working side (must be 1): 1.0000",
+            "2 trials",
             "Counters of isolated rows: pm (1 rows)",
         ] {
             assert!(text.contains(part), "no `{part}` in\n{text}");

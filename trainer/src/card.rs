@@ -46,6 +46,13 @@ fn write_card(
         )?;
     }
 
+    if examples.groups.devices.iter().any(|device| device.starts_with("stand-in")) {
+        writeln!(
+            out,
+            "> **Trained on a stand-in driver's answers.** No GPU took part: a test of the tool, not a model to use.\n"
+        )?;
+    }
+
     writeln!(out, "## Data\n")?;
     writeln!(out, "| | |\n|---|---|")?;
     writeln!(out, "| origin | {} ({}) |", origin.sources.join(", "), kinds.join(", "))?;

@@ -12,7 +12,7 @@ use elastico_report::{Column, Table, Value};
 use elastico_workloads::Catalogue;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -286,7 +286,15 @@ pub(crate) fn measure(
     });
     // Several devices may report at once: the bar counts all of them.
     let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut told: BTreeSet<String> = BTreeSet::new();
     let mut progress = |progress: &Progress<'_>| {
+        // Each reason once: a campaign without an MPS program has it in every second trial.
+        if let Some(reason) = reason(progress).filter(|reason| told.insert(shape(reason))) {
+            match &bar {
+                Some(bar) => bar.println(reason),
+                None => talk.say(reason),
+            }
+        }
         counts.insert(progress.device.to_owned(), (progress.done, progress.total));
         let left = left(progress);
         match &bar {
@@ -309,6 +317,21 @@ pub(crate) fn measure(
 
 fn left(progress: &Progress<'_>) -> String {
     progress.remaining.map_or(String::new(), |left| format!("about {:.0} s left", left.get().ceil()))
+}
+
+/// Why a trial has no times.
+fn reason(progress: &Progress<'_>) -> Option<String> {
+    let outcome = progress.observation.outcome;
+    if outcome.has_times() {
+        return None;
+    }
+    let detail = progress.observation.attempts.last()?.detail.as_deref()?;
+    Some(format!("{outcome}: {detail}"))
+}
+
+/// A reason without its numbers: process ids differ from trial to trial.
+fn shape(reason: &str) -> String {
+    reason.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
 /// One line for one trial.

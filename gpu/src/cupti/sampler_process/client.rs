@@ -5,6 +5,7 @@ use crate::cupti::SamplerReport;
 use elastico_core::Hint;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -135,6 +136,8 @@ impl SamplerProcess {
     ) -> Result<Self, SamplerError> {
         command
             .env_remove("CUDA_INJECTION64_PATH")
+            // A group of its own: an interrupt at the terminal reaches the coordinator, which then ends the sampler.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

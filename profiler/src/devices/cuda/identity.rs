@@ -121,6 +121,14 @@ fn model(product: &str, memory: u64) -> String {
             best = Some((chip.name, distance));
         }
     }
+    // Boards of other form have other SMs, clocks and power limits: their numbers must not mix.
+    let form = ["pcie", "nvl", "mig"].into_iter().find(|form| words.contains(form)).filter(|form| {
+        // The table's A100 is both; its own numbers tell them apart.
+        best.is_some_and(|(name, _)| matches!((name, *form), (_, "nvl" | "mig") | ("h100", "pcie")))
+    });
+    if let (Some((name, _)), Some(form)) = (best, form) {
+        return format!("{name}-{form}");
+    }
     best.map_or_else(
         || {
             let name: Vec<&str> =
@@ -140,6 +148,8 @@ mod tests {
         let gib = 1_u64 << 30;
         for (product, memory, expected) in [
             ("NVIDIA H200", 140 * gib, "h200"),
+            ("NVIDIA H200 NVL", 140 * gib, "h200-nvl"),
+            ("NVIDIA H100 PCIe", 80 * gib, "h100-pcie"),
             ("NVIDIA H100 80GB HBM3", 80 * gib, "h100"),
             ("NVIDIA A100-SXM4-80GB", 80 * gib, "a100-80gb"),
             ("NVIDIA A100-SXM4-40GB", 40 * gib, "a100-40gb"),
