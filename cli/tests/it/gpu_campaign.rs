@@ -93,7 +93,7 @@ fn a_borrowed_gpu_leaves_a_dataset() {
             entry.file_name().to_string_lossy().into_owned()
         })
         .collect();
-    for name in ["campaign.tar.gz", "doctor.json", "logs.tar.gz", "self-test.json", "summary.txt"] {
+    for name in ["campaign.tar.gz", "doctor.json", "logs.tar.gz", "summary.txt"] {
         assert!(files.contains(name), "no {name} in {files:?}");
     }
     assert!(files.len() <= 8);
