@@ -47,9 +47,14 @@ step() {
     # No step may use what is left for packing.
     [ "$limit" -le "$(($(left) - 3))" ] || limit=$(($(left) - 3))
     [ "$limit" -gt 0 ] || { echo "$name: not begun, the time is over" | tee -a "$out/summary.txt"; return 0; }
-    # SIGINT first: a campaign then ends after the trial at hand, writes its dataset and stops its MPS daemon. To the
-    # process alone, and so once: the second signal would end it at once.
-    timeout --foreground --signal=INT --kill-after=20 "$limit" "$@" >"$logs/$name.out" 2>"$logs/$name.err" || code=$?
+    # SIGTERM first: a campaign then ends after the trial at hand, writes its dataset and stops its MPS daemon. To the
+    # process alone, and so once: a second signal would end it at once.
+    # In the background, so that a signal to this script is heard at once.
+    local grace=2
+    [ "$name" != campaign ] || grace=20
+    timeout --foreground --signal=TERM --kill-after="$grace" "$limit" "$@" >"$logs/$name.out" 2>"$logs/$name.err" &
+    child=$!
+    wait "$child" || code=$?
     case "$code" in
     124) remark="ended by its limit of $limit s, results saved" ;;
     137) remark="killed after its limit of $limit s" ;;
@@ -101,10 +106,16 @@ run() {
     work="$(mktemp -d /tmp/elastico.XXXXXX)"
     logs="$work/logs"
     watcher=""
+    child=""
     mkdir "$logs"
     : >"$out/summary.txt"
     trap finish EXIT
-    tar -C "$work" -xzf "$here/elastico.tar.gz"
+    # Ended from outside: the campaign gets its interrupt, and time to write its dataset, before the results are packed.
+    trap 'echo "ended from outside" >>"$out/summary.txt"; kill -TERM "$child" 2>/dev/null; wait "$child"; exit 143' TERM INT HUP
+    if ! tar -C "$work" -xzf "$here/elastico.tar.gz" 2>"$logs/unpack.err"; then
+        echo "elastico.tar.gz beside the script cannot be unpacked: $(head -1 "$logs/unpack.err")" | tee -a "$out/summary.txt" >&2
+        exit 3
+    fi
     local elastico="$work/elastico"
     cp "$here/gpu-campaign.toml" "$work/campaign.toml"
     {

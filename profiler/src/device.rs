@@ -143,6 +143,14 @@ pub trait Device {
     /// What the device is.
     fn identity(&self) -> &DeviceIdentity;
 
+    /// Takes the device for measuring until this value is dropped: two campaigns on one device would measure each other.
+    ///
+    /// # Errors
+    /// A [`Fault`] where another process has it.
+    fn claim(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// Starts fresh processes for both sides, allocates, warms up, and parks them.
     ///
     /// # Errors

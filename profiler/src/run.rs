@@ -166,6 +166,9 @@ pub(crate) fn run_planned(
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<RunReport, Error> {
     let plan = &work.plan;
+    device
+        .claim()
+        .map_err(|fault| Error::NoDevice { device: plan.header.device.clone(), reason: fault.detail })?;
     std::fs::create_dir_all(folder).map_err(|source| Error::write(folder, source))?;
     let _lock = Lock::take(folder)?;
     if !options.resume

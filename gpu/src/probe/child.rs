@@ -72,7 +72,9 @@ fn isolate_for(mut command: Command, area: Area, options: &ProbeOptions, limit: 
     let (findings, last_error, ending) = collect(&mut child, &receiver, limit);
     let mut findings = findings;
     let ending = match ending {
-        Some(status) if status.success() => return findings,
+        // A library's constructor may end the process without a word, and with the code of success.
+        Some(status) if status.success() && !findings.is_empty() => return findings,
+        Some(status) if status.success() => "ended without an answer".to_owned(),
         Some(status) => describe(status),
         None => format!("did not end within {} s and was stopped", limit.as_secs_f64()),
     };

@@ -13,6 +13,7 @@
 //! daemon, the NVML poller and the ledger of memory. After a fault it stops the daemon, looks whether the GPU still works,
 //! and turns the fault into the gravest thing that it finds.
 
+mod claim;
 pub mod commands;
 mod cores;
 mod counters;
@@ -116,6 +117,8 @@ pub struct CudaDevice {
     ledger: Ledger,
     source: Source,
     index: u32,
+    /// Held while this device measures.
+    claim: Option<claim::Claim>,
 }
 
 impl std::fmt::Debug for CudaDevice {
@@ -162,6 +165,7 @@ impl CudaDevice {
             ledger: Ledger::default(),
             source: Source::Unknown,
             index,
+            claim: None,
         })
     }
 
@@ -306,6 +310,13 @@ fn of_side<'a>(request: &SessionRequest<'a>, side: Side) -> &'a elastico_workloa
 impl Device for CudaDevice {
     fn identity(&self) -> &DeviceIdentity {
         &self.identity
+    }
+
+    fn claim(&mut self) -> Result<(), Fault> {
+        if self.claim.is_none() {
+            self.claim = Some(claim::Claim::take(&self.options.pipes, &self.facts.uuid)?);
+        }
+        Ok(())
     }
 
     fn open<'a>(&'a mut self, request: &SessionRequest<'_>) -> Result<Box<dyn Session + 'a>, Fault> {

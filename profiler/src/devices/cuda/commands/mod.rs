@@ -200,6 +200,10 @@ impl Device for CommandDevice {
         self.gpu.identity()
     }
 
+    fn claim(&mut self) -> Result<(), Fault> {
+        self.gpu.claim()
+    }
+
     fn open<'a>(&'a mut self, request: &SessionRequest<'_>) -> Result<Box<dyn Session + 'a>, Fault> {
         let unsupported = |detail: &str| Fault { outcome: Outcome::Unsupported, detail: detail.to_owned() };
         if *request.sharing == SharingMode::Streams {
