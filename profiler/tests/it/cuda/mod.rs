@@ -180,6 +180,8 @@ impl Scene {
             .unwrap()
             .flatten()
             .map(|e| e.path())
+            // The lock of a GPU stays: removing it would let two coordinators hold two files of one name.
+            .filter(|path| path.extension().is_none_or(|extension| extension != "lock"))
             .collect();
         assert!(pipes.is_empty(), "left behind: {pipes:?}");
         let processes = self.processes();
