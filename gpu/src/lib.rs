@@ -41,6 +41,7 @@ pub mod cupti;
 pub mod gemm;
 pub mod gpm;
 pub mod libraries;
+mod mapping;
 pub mod mig;
 pub mod mps;
 pub mod probe;

@@ -1,6 +1,6 @@
 //! The coordinator's end: finds the rings of all processes of a command, and reads them.
 
-use super::layout::{Header, MAGIC, Map, NAME_WORDS, VERSION, file_bytes};
+use super::layout::{Header, MAGIC, Map, NAME_WORDS, VERSION, file_bytes, map};
 use super::{ActivityError, Kind, Record, Status, file_error};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -55,7 +55,7 @@ impl Reader {
             )));
         }
         let records = (length - size_of::<Header>()) / (file_bytes(1) - file_bytes(0));
-        let map = Map::new(&file, path, records)?;
+        let map = map(&file, path, records)?;
         let preamble = &map.header().preamble;
         let magic = preamble.magic.load(Acquire);
         if magic != MAGIC {

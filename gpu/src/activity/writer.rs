@@ -1,6 +1,6 @@
 //! The recorded process's end: makes the ring, writes, says how it goes.
 
-use super::layout::{MAGIC, Map, NAME_WORDS, NAMES, VERSION, file_bytes};
+use super::layout::{MAGIC, Map, NAME_WORDS, NAMES, VERSION, file_bytes, map};
 use super::{ActivityError, Record, Status, file_error};
 use crate::ring::start_time;
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ impl Writer {
                 let _ = std::fs::remove_file(&hidden);
                 file_error("size", &hidden)(error.into())
             })?;
-        let map = Map::new(&file, &hidden, capacity)?;
+        let map = map(&file, &hidden, capacity)?;
         let preamble = &map.header().preamble;
         preamble.process.store(process, Relaxed);
         preamble.capacity.store(capacity as u64, Relaxed);

@@ -3,10 +3,10 @@
 //! Words that different processes write lie on different pairs of cache lines (128 bytes), because x86 fetches lines in
 //! pairs: a worker's step must not wait for the line that the coordinator polls.
 
-#![expect(unsafe_code, reason = "references into the shared mapping")]
+#![expect(unsafe_code, reason = "what lies in the mapping is vouched for here")]
 
 use super::{RingError, file_error};
-use memmap2::{MmapOptions, MmapRaw};
+use crate::mapping::{self, Failure, Mapping, Words};
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -68,56 +68,24 @@ pub(super) struct Slot {
     pub(super) busy: AtomicU64,
 }
 
+// SAFETY: atomics, and `repr(C)` structs of them, throughout.
+unsafe impl Words for Header {}
+// SAFETY: as above.
+unsafe impl Words for Slot {}
+
+/// A mapping of the whole file.
+pub(super) type Map = Mapping<Header, Slot>;
+
 pub(super) const fn file_bytes(capacity: usize) -> usize {
-    size_of::<Header>() + capacity * size_of::<Slot>()
+    mapping::file_bytes::<Header, Slot>(capacity)
 }
 
-/// A mapping of the whole file. Dropping it unmaps; it does not remove the file.
-#[derive(Debug)]
-pub(super) struct Map {
-    raw: MmapRaw,
-    capacity: usize,
-}
-
-impl Map {
-    /// Maps a file that holds `capacity` records.
-    pub(super) fn new(file: &File, path: &Path, capacity: usize) -> Result<Self, RingError> {
-        let bytes = file_bytes(capacity);
-        let length = file.metadata().map_err(file_error("inspect", path))?.len();
-        if length != bytes as u64 {
-            return Err(RingError::Foreign {
-                path: path.to_owned(),
-                reason: format!("it has {length} bytes where {capacity} records need {bytes}"),
-            });
-        }
-        let raw = MmapOptions::new().len(bytes).map_raw(file).map_err(file_error("map", path))?;
-        Ok(Self { raw, capacity })
-    }
-
-    pub(super) const fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    #[expect(clippy::cast_ptr_alignment, reason = "a mapping starts at a page")]
-    pub(super) fn header(&self) -> &Header {
-        // SAFETY: the mapping is page-aligned, so aligned for `Header`, and `new` checked that it holds at least a
-        // header. It lives as long as `self`, and no process shortens the file after creation. All fields are
-        // atomics: any bit pattern is valid and writes by other processes are allowed.
-        unsafe { &*self.raw.as_ptr().cast::<Header>() }
-    }
-
-    #[expect(
-        clippy::cast_ptr_alignment,
-        reason = "a mapping starts at a page and the head is a multiple of 128"
-    )]
-    pub(super) fn slots(&self) -> &[Slot] {
-        // SAFETY: `new` checked that `capacity` slots follow the header; the header's size is a multiple of 128, so
-        // the slots are aligned to 8. Lifetime and contents as in `header`.
-        unsafe {
-            let first = self.raw.as_ptr().add(size_of::<Header>()).cast::<Slot>();
-            std::slice::from_raw_parts(first, self.capacity)
-        }
-    }
+/// Maps a file that holds `capacity` records.
+pub(super) fn map(file: &File, path: &Path, capacity: usize) -> Result<Map, RingError> {
+    Map::new(file, capacity).map_err(|failure| match failure {
+        Failure::System(action, source) => file_error(action, path)(source),
+        Failure::Length(reason) => RingError::Foreign { path: path.to_owned(), reason },
+    })
 }
 
 #[cfg(test)]

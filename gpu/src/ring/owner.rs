@@ -1,6 +1,6 @@
 //! The coordinator's end: creates, commands, reads, removes.
 
-use super::layout::{LIMIT, MAGIC, Map, VERSION, file_bytes};
+use super::layout::{LIMIT, MAGIC, Map, VERSION, file_bytes, map};
 use super::{Command, RingError, Step, WorkerState, file_error};
 use rustix::thread::futex;
 use std::fs::OpenOptions;
@@ -71,7 +71,7 @@ impl Ring {
         };
         let made = (|| {
             file.set_len(bytes).map_err(file_error("size", &path))?;
-            Map::new(&file, &path, capacity)
+            map(&file, &path, capacity)
         })();
         let map = match made {
             Ok(map) => map,

@@ -1,6 +1,6 @@
 //! The worker's end: obeys, writes, shows that it lives.
 
-use super::layout::{Header, LIMIT, MAGIC, Map, VERSION, file_bytes};
+use super::layout::{Header, LIMIT, MAGIC, Map, VERSION, file_bytes, map};
 use super::{Command, RingError, Step, WorkerState, file_error};
 use rustix::thread::futex;
 use std::fs::OpenOptions;
@@ -36,7 +36,7 @@ impl Producer {
         if records == 0 || records > LIMIT {
             return Err(foreign(format!("it has room for {records} records")));
         }
-        let map = Map::new(&file, path, records)?;
+        let map = map(&file, path, records)?;
         let preamble = &map.header().preamble;
         let magic = preamble.magic.load(Acquire);
         if magic != MAGIC {
