@@ -306,6 +306,17 @@ impl Journal {
     }
 }
 
+/// Takes the lock of a file, which is made where it is not there; `None` where another process holds it. The lock ends with
+/// the file handle, or with the process.
+pub(crate) fn lock_file(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The right to write to a folder; given back when dropped, or when the process dies.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the open file holds the lock")] File);
@@ -317,16 +328,10 @@ impl Lock {
     /// [`Error::Locked`] where another process holds it.
     pub fn take(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("lock");
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(|source| Error::write(&path, source))?;
-        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(folder.to_owned())),
-            Err(error) => Err(Error::write(&path, error.into())),
+        match lock_file(&path) {
+            Ok(Some(file)) => Ok(Self(file)),
+            Ok(None) => Err(Error::Locked(folder.to_owned())),
+            Err(source) => Err(Error::write(&path, source)),
         }
     }
 

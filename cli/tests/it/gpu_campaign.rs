@@ -2,32 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+use crate::stand_ins::stand_ins;
 use assert_cmd::Command as Elastico;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-
-/// The folder of the stand-ins; `None`, with the reason printed, where there is no compiler.
-fn stand_ins() -> Option<&'static Path> {
-    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER
-        .get_or_init(|| {
-            let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stand-ins");
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/mock/build.sh");
-            let built = Command::new("sh").arg(script).arg(&folder).output().expect("a shell");
-            if built.status.code() == Some(77) {
-                println!("skipped: {}", String::from_utf8_lossy(&built.stderr).trim());
-                return None;
-            }
-            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-            Some(folder)
-        })
-        .as_deref()
-}
 
 fn before(variable: &str, folder: &Path) -> OsString {
     let mut value = folder.as_os_str().to_owned();

@@ -6,3 +6,4 @@ mod doctor;
 mod exec;
 mod gpu_campaign;
 mod road;
+mod stand_ins;

@@ -1,9 +1,9 @@
 //! The right to measure on a GPU: one coordinator of this host at a time.
 
 use crate::device::Fault;
+use crate::journal::lock_file;
 use elastico_core::Outcome;
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 
 /// A lock that ends with this value, or with the process.
@@ -16,16 +16,13 @@ impl Claim {
     pub(super) fn take(folder: &Path, uuid: &str) -> Result<Self, Fault> {
         let path = folder.join(format!("elastico-{uuid}.lock"));
         let fault = |detail: String| Fault { outcome: Outcome::Unsupported, detail };
-        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file =
-            opened.map_err(|error| fault(format!("cannot open the lock {}: {error}", path.display())))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(fault(format!(
+        match lock_file(&path) {
+            Ok(Some(file)) => Ok(Self(file)),
+            Ok(None) => Err(fault(format!(
                 "another elastico measures on this GPU ({} is locked), and both would measure each other",
                 path.display()
             ))),
-            Err(error) => Err(fault(format!("cannot lock {}: {error}", path.display()))),
+            Err(error) => Err(fault(format!("cannot take the lock {}: {error}", path.display()))),
         }
     }
 }
