@@ -111,6 +111,12 @@ pub enum Error {
         /// What is absent or contradicts.
         reason: String,
     },
+    /// A sound file that cannot become a [`ModelSpec`](crate::ModelSpec) again.
+    #[error("the file cannot be read back into a model: {reason}")]
+    NotReadBack {
+        /// Why not.
+        reason: String,
+    },
     /// Rows that do not fill a matrix.
     #[error("{length} values are no rows of {width} features")]
     Rows {
@@ -243,6 +249,7 @@ impl Hint for Error {
             Self::Protobuf(_) | Self::Operator { .. } | Self::Graph { .. } | Self::NotElastico { .. } => {
                 "use a file that `elastico train` wrote"
             }
+            Self::NotReadBack { .. } => "train the model again with this version of ElastiCo",
             Self::LibraryMissing { .. } => {
                 "set ELASTICO_ORT_LIBRARY to libonnxruntime.so, or use the native back end"
             }

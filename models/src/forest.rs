@@ -1,5 +1,7 @@
 //! Regression trees as flat arrays: what a learner hands over.
 
+use crate::Error;
+
 /// A node of a [`Tree`]: a split, or a leaf.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TreeNode {
@@ -68,6 +70,15 @@ pub fn round_down(threshold: f64) -> f32 {
     if f64::from(nearest) > threshold { nearest.next_down() } else { nearest }
 }
 
+/// The largest single-precision number strictly below `threshold`.
+///
+/// For every `x` in single precision, `x < threshold` and `x <= round_below(threshold)` say the same: so a learner that
+/// goes left on `x < threshold`, as boosting does, keeps its decisions in a file whose trees go left on `x <= t`.
+pub fn round_below(threshold: f64) -> f32 {
+    let nearest = threshold as f32;
+    if f64::from(nearest) >= threshold { nearest.next_down() } else { nearest }
+}
+
 impl Tree {
     /// Walks from the root to a leaf. `None` where the nodes contradict themselves.
     pub(crate) fn walk(&self, row: &[f32]) -> Option<f64> {
@@ -119,6 +130,30 @@ impl Forest {
         Some(sum / self.divisor() + self.base)
     }
 
+    /// The standard deviation of the trees' values over a prepared row; `None` where the trees are not averaged or a
+    /// tree contradicts itself.
+    pub(crate) fn spread(&self, row: &[f32]) -> Option<f64> {
+        if self.aggregate != Aggregate::Mean {
+            return None;
+        }
+        let values = self.trees.iter().map(|tree| tree.walk(row)).collect::<Option<Vec<_>>>()?;
+        Some(elastico_core::sample_deviation(&values))
+    }
+
+    /// Why the forest cannot be exported; `part` names it.
+    pub(crate) fn check(&self, part: &str, width: usize) -> Result<(), Error> {
+        if self.trees.is_empty() {
+            return Err(Error::spec(part, "has no tree"));
+        }
+        if !self.base.is_finite() || self.base.abs() > 1e6 {
+            return Err(Error::spec(part, format!("has the base {}", self.base)));
+        }
+        match self.trees.iter().enumerate().find_map(|(index, tree)| Some((index, tree.fault(width)?))) {
+            None => Ok(()),
+            Some((index, fault)) => Err(Error::spec(format!("tree {index} of {part}"), fault)),
+        }
+    }
+
     /// By what each leaf is divided.
     pub(crate) fn divisor(&self) -> f64 {
         match self.aggregate {
@@ -142,7 +177,18 @@ mod tests {
                 x = if steps > 0 { x.next_up() } else { x.next_down() };
             }
             prop_assert_eq!(f64::from(x) <= threshold, x <= rounded);
+            prop_assert_eq!(f64::from(x) < threshold, x <= round_below(threshold));
         }
+    }
+
+    #[test]
+    fn rounding_below_is_strict_at_zero_at_single_precision_numbers_and_beyond_the_range() {
+        for (threshold, x) in [(0.0, -0.0), (0.0, 0.0), (0.5, 0.5), (-2.0, -2.0)] {
+            assert!(x > round_below(threshold), "{x} < {threshold} is false");
+        }
+        assert_eq!(round_below(0.5).next_up().to_bits(), 0.5_f32.to_bits());
+        assert_eq!(round_below(1e300).to_bits(), f32::MAX.to_bits());
+        assert_eq!(round_below(0.1 + 1e-17).to_bits(), round_below(0.1).to_bits());
     }
 
     #[test]

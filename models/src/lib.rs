@@ -45,7 +45,7 @@ mod verify;
 
 pub use error::Error;
 pub use field::{FIELDS, Field};
-pub use forest::{Aggregate, Forest, Tree, TreeNode, round_down};
+pub use forest::{Aggregate, Forest, Tree, TreeNode, round_below, round_down};
 pub use metadata::ModelMetadata;
 pub use onnx::export::export;
 pub use physics::{PhysicsSpec, physics, prepare};
@@ -53,5 +53,7 @@ pub use predictor::{Backend, LoadOptions, Prediction, Predictor, load, load_byte
 pub use profile::{Profiles, SharePoint, WorkloadProfile};
 pub use runtime::runtime_library;
 pub use schema::{Feature, FeatureSchema, SchemaDifference, Side};
-pub use spec::{Body, DOMAIN_TOLERANCE_RATIO, Domain, ModelSpec, fit_domain};
+pub use spec::{
+    Body, Calibrated, DOMAIN_TOLERANCE_RATIO, Domain, DomainDistance, Link, ModelSpec, fit_domain,
+};
 pub use verify::{EXPORT_TOLERANCE, Verification, verify};

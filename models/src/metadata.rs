@@ -26,6 +26,9 @@ pub struct ModelMetadata {
     pub features: FeatureSchema,
     /// [`FeatureSchema::digest`] of `features`.
     pub features_digest: Digest,
+    /// Least and largest training value of each raw feature, in their order.
+    #[serde(default)]
+    pub training_ranges: Vec<(f32, f32)>,
     /// Features that the graph derives from the raw ones.
     pub physics_features: Vec<String>,
     /// Device models in the training data.
@@ -54,8 +57,8 @@ pub struct ModelMetadata {
 impl ModelMetadata {
     /// Metadata that know the features and the learner; the rest is to be filled in.
     ///
-    /// Export sets `schema`, `features`, `features_digest`, `physics_features` and `upper_offset_log` from the model
-    /// itself.
+    /// Export sets `schema`, `features`, `features_digest`, `training_ranges`, `physics_features` and `upper_offset_log` from
+    /// the model itself.
     pub fn new(features: FeatureSchema, learner: impl Into<String>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -63,6 +66,7 @@ impl ModelMetadata {
             learner: learner.into(),
             features_digest: features.digest(),
             features,
+            training_ranges: Vec::new(),
             physics_features: Vec::new(),
             devices: Vec::new(),
             device_kinds: Vec::new(),

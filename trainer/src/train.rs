@@ -8,8 +8,8 @@ use crate::metrics::Scores;
 use crate::{Error, Examples, Split};
 use elastico_core::Seed;
 use elastico_models::{
-    Aggregate, Body, Domain, Forest, ModelMetadata, ModelSpec, Verification, export, fit_domain, physics,
-    verify,
+    Aggregate, Body, Domain, Forest, Link, ModelMetadata, ModelSpec, Verification, export, fit_domain,
+    physics, verify,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -181,6 +181,7 @@ fn fit_within(
             domain_lower: domain.lower.clone(),
             domain_upper: domain.upper.clone(),
             domain_missing: domain.missing.clone(),
+            domain_distance: None,
             metadata: ModelMetadata::new(examples.schema.clone(), options.learner.as_str()),
         };
         bytes = export(&spec)?.len();
@@ -221,6 +222,7 @@ fn body(fitted: Fitted, learner: LearnerKind) -> Result<Body, Error> {
             scale: linear.scale.iter().map(|value| *value as f32).collect(),
             weights: linear.weights,
             bias: linear.bias,
+            link: Link::Log,
         },
         Fitted::Forest(trees) => Body::Forest(Forest { trees, aggregate: Aggregate::Mean, base: 0.0 }),
         Fitted::Sharing { .. } => {

@@ -1,6 +1,7 @@
 //! From the messages of a file to a plan; everything that the evaluation relies on is checked here.
 
 use super::plan::{Binary, Operand, Plan, Slot, Step};
+use super::product::Weights;
 use super::tensor::Constant;
 use super::trees::Trees;
 use crate::Error;
@@ -190,10 +191,14 @@ impl Compiler {
                 let input = self.matrix(reader, 0, Number)?;
                 Ok((Step::IsNaN(input), input.width, Truth))
             }
-            "Relu" | "Exp" => {
+            "Relu" | "Exp" | "Log" => {
                 bare(1)?;
                 let input = self.matrix(reader, 0, Number)?;
-                let step = if node.op_type == "Relu" { Step::Relu(input) } else { Step::Exp(input) };
+                let step = match node.op_type.as_str() {
+                    "Relu" => Step::Relu(input),
+                    "Exp" => Step::Exp(input),
+                    _ => Step::Log(input),
+                };
                 Ok((step, input.width, Number))
             }
             "Clip" => {
@@ -225,10 +230,13 @@ impl Compiler {
                 bare(2)?;
                 let input = self.matrix(reader, 0, Number)?;
                 match self.value(reader, 1)? {
-                    Value::Constant(Constant::Floats { dims, values }) if dims[..] == [input.width, 1] => {
-                        Ok((Step::Product(input, values.clone()), 1, Number))
-                    }
-                    _ => Err(reader.refuse(format!("needs a constant of shape {}x1", input.width))),
+                    Value::Constant(Constant::Floats { dims, values }) => match dims[..] {
+                        [rows, width] if rows == input.width && (1..=MAX_WIDTH).contains(&width) => {
+                            Ok((Step::Product(input, Weights::new(values, width)), width, Number))
+                        }
+                        _ => Err(reader.refuse(format!("needs a constant of {} rows", input.width))),
+                    },
+                    _ => Err(reader.refuse("needs a constant to multiply with")),
                 }
             }
             "Cast" => {

@@ -5,6 +5,7 @@
 
 mod compile;
 mod plan;
+mod product;
 mod tensor;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use crate::onnx::ModelProto;
 use crate::predictor::{Outputs, read_metadata};
 use crate::{Error, ModelMetadata, Prediction, Predictor};
 use plan::Plan;
+pub(crate) use tensor::Constant;
 
 /// The native back end.
 #[derive(Debug)]

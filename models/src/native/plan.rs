@@ -1,5 +1,6 @@
 //! The compiled form of a graph and its evaluation over blocks of rows.
 
+use super::product::Weights;
 use super::trees::Trees;
 use crate::predictor::Outputs;
 
@@ -50,6 +51,7 @@ pub(super) enum Step {
     IsNaN(Slot),
     Relu(Slot),
     Exp(Slot),
+    Log(Slot),
     Copy(Slot),
     Least(Slot),
     Clip(Slot, f32, f32),
@@ -57,7 +59,7 @@ pub(super) enum Step {
     Where(Slot, Operand, Operand),
     Columns(Slot, Vec<u32>),
     Concat(Vec<Slot>),
-    Product(Slot, Vec<f32>),
+    Product(Slot, Weights),
     Trees(Slot, Trees),
 }
 
@@ -136,6 +138,7 @@ impl Step {
             Self::IsNaN(a) => map(arena.matrix(*a), out, |x| truth(x.is_nan())),
             Self::Relu(a) => map(arena.matrix(*a), out, |x| x.max(0.0)),
             Self::Exp(a) => map(arena.matrix(*a), out, f32::exp),
+            Self::Log(a) => map(arena.matrix(*a), out, f32::ln),
             Self::Copy(a) => out.copy_from_slice(arena.matrix(*a)),
             Self::Clip(a, low, high) => map(arena.matrix(*a), out, |x| x.max(*low).min(*high)),
             Self::Least(a) => {
@@ -183,12 +186,7 @@ impl Step {
                     start += part.width;
                 }
             }
-            Self::Product(a, weights) => {
-                for (row, out) in arena.matrix(*a).chunks_exact(a.width).zip(out) {
-                    let sum: f64 = row.iter().zip(weights).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
-                    *out = sum as f32;
-                }
-            }
+            Self::Product(a, weights) => weights.multiply(arena.matrix(*a), out),
             Self::Trees(a, trees) => trees.run(arena.matrix(*a), a.width, out),
         }
     }

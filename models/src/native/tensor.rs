@@ -5,13 +5,13 @@ use crate::onnx::proto::{FLOAT, INT64, TensorProto};
 
 /// A constant of the graph.
 #[derive(Debug, Clone)]
-pub(super) enum Constant {
+pub(crate) enum Constant {
     Floats { dims: Vec<usize>, values: Vec<f32> },
     Integers { values: Vec<i64> },
 }
 
 impl Constant {
-    pub(super) fn read(tensor: &TensorProto) -> Result<Self, Error> {
+    pub(crate) fn read(tensor: &TensorProto) -> Result<Self, Error> {
         let refuse = |reason: String| Err(Error::graph(format!("tensor `{}`", tensor.name), reason));
         if tensor.data_location.unwrap_or(0) != 0 || !tensor.external_data.is_empty() {
             return refuse("lies outside the file".into());

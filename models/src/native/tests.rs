@@ -23,6 +23,7 @@ fn sound() -> ModelProto {
         domain_lower: vec![0.0; 2],
         domain_upper: vec![1.0; 2],
         domain_missing: vec![false; 2],
+        domain_distance: None,
         metadata: ModelMetadata::new(schema.clone(), "test"),
         schema,
     };
@@ -38,7 +39,7 @@ fn node<'a>(model: &'a mut ModelProto, name: &str) -> &'a mut NodeProto {
 }
 
 fn attribute<'a>(model: &'a mut ModelProto, name: &str) -> &'a mut AttributeProto {
-    node(model, "forest").attribute.iter_mut().find(|attribute| attribute.name == name).unwrap()
+    node(model, "sum_of_trees").attribute.iter_mut().find(|attribute| attribute.name == name).unwrap()
 }
 
 fn tensor<'a>(model: &'a mut ModelProto, name: &str) -> &'a mut TensorProto {
@@ -92,7 +93,7 @@ fn each_contradiction_is_refused_by_name() {
             "reads column 9 of 2",
         ),
         (|m| node(m, "imputed").op_type = "Softmax".into(), "the operator Softmax"),
-        (|m| node(m, "forest").op_type = "SVMRegressor".into(), "the operator ai.onnx.ml.SVMRegressor"),
+        (|m| node(m, "sum_of_trees").op_type = "SVMRegressor".into(), "the operator ai.onnx.ml.SVMRegressor"),
         (
             |m| node(m, "imputed").input[2] = "log_slowdown".into(),
             "reads `log_slowdown`, which nothing before it gives",

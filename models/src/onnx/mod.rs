@@ -1,8 +1,12 @@
-//! The ONNX file: its messages, and how a model is written.
+//! The ONNX file: its messages, how a model is written, and how it is read back.
 
+mod body;
+mod domain;
 pub(crate) mod export;
 mod graph;
+mod physics;
 pub(crate) mod proto;
+mod read;
 mod seal;
 
 pub(crate) use proto::ModelProto;

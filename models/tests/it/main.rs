@@ -5,4 +5,5 @@
 mod backends;
 mod libraries;
 mod malformed;
+mod specs;
 mod support;

@@ -2,8 +2,8 @@
 
 use elastico_core::Seed;
 use elastico_models::{
-    Aggregate, Body, FeatureSchema, Forest, ModelMetadata, ModelSpec, Tree, TreeNode, fit_domain, physics,
-    prepare,
+    Aggregate, Body, Calibrated, DomainDistance, FeatureSchema, Forest, Link, ModelMetadata, ModelSpec, Tree,
+    TreeNode, fit_domain, physics, prepare,
 };
 use rand::RngExt as _;
 use std::path::PathBuf;
@@ -68,7 +68,59 @@ pub(crate) fn linear(prepared: &[Vec<f32>]) -> Body {
     let mean: Vec<f32> = (0..width).map(|c| elastico_core::mean(&column(c)) as f32).collect();
     let scale = (0..width).map(|c| elastico_core::sample_deviation(&column(c)).max(1e-6) as f32).collect();
     let weights = (0..width).map(|_| random.random_range(-0.05..0.05)).collect();
-    Body::Linear { mean, scale, weights, bias: 0.3 }
+    Body::Linear { mean, scale, weights, bias: 0.3, link: Link::Log }
+}
+
+/// The same line as the slowdown itself.
+pub(crate) fn ratio(prepared: &[Vec<f32>]) -> Body {
+    let Body::Linear { mean, scale, weights, .. } = linear(prepared) else { panic!("a line was asked for") };
+    Body::Linear { mean, scale, weights, bias: 1.1, link: Link::Ratio { least: 1.0 } }
+}
+
+/// Trees that are added up, as boosting does.
+pub(crate) fn boosted(prepared: &[Vec<f32>]) -> Body {
+    let Body::Forest(mut forest) = forest(prepared, 20, 4) else { panic!("a forest was asked for") };
+    forest.aggregate = Aggregate::Sum;
+    for node in forest.trees.iter_mut().flat_map(|tree| &mut tree.nodes) {
+        node.value /= 20.0;
+    }
+    Body::Forest(forest)
+}
+
+pub(crate) fn calibrated(prepared: &[Vec<f32>], base: Body, has_residual: bool) -> Body {
+    let Body::Forest(residual) = forest(prepared, 7, 3) else { panic!("a forest was asked for") };
+    let residual = Forest { base: -0.6, ..residual };
+    Body::Calibrated(Box::new(Calibrated {
+        base,
+        scale: 0.8,
+        shift: 0.05,
+        offsets: if has_residual { vec![(14, 0.2), (0, -0.1)] } else { Vec::new() },
+        residual: has_residual.then_some(residual),
+    }))
+}
+
+/// One model of each kind of body, with rows that it was made from.
+pub(crate) fn bodies() -> Vec<(&'static str, ModelSpec, Vec<f32>)> {
+    let make = |name, (spec, rows)| (name, spec, rows);
+    let with_distance = |prototypes, (mut spec, rows): (ModelSpec, Vec<f32>)| {
+        let distance = DomainDistance::fit(&spec.schema, &rows, &spec.impute, prototypes, Seed(1));
+        let limit = DomainDistance::limit_for(&distance.distances(&rows), 0.8);
+        spec.domain_distance = Some(distance.with_limit(limit));
+        (spec, rows)
+    };
+    vec![
+        make("forest", model(300, |prepared| forest(prepared, 30, 7))),
+        make("single leaf", model(10, |prepared| forest(prepared, 1, 0))),
+        make("boosted", model(300, boosted)),
+        make("linear", model(300, linear)),
+        make("ratio", model(300, ratio)),
+        make("constant", model(10, |_| Body::Constant(0.4))),
+        make("calibrated", model(300, |rows| calibrated(rows, forest(rows, 10, 5), true))),
+        make("calibrated line", model(300, |rows| calibrated(rows, ratio(rows), false))),
+        make("calibrated constant", model(300, |rows| calibrated(rows, Body::Constant(0.3), true))),
+        make("distance", with_distance(40, model(300, |prepared| forest(prepared, 5, 5)))),
+        make("distance to one", with_distance(1, model(300, linear))),
+    ]
 }
 
 /// A model over the standard features and the rows that it was made from.
@@ -97,6 +149,7 @@ pub(crate) fn model(total: usize, body: impl FnOnce(&[Vec<f32>]) -> Body) -> (Mo
         domain_lower: domain.lower,
         domain_upper: domain.upper,
         domain_missing: domain.missing,
+        domain_distance: None,
         metadata,
     };
     (spec, rows)

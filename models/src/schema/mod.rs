@@ -1,8 +1,14 @@
 //! The ordered list of features that a model reads, and how a pair becomes a row of them.
 
+mod difference;
+mod source;
+
+pub use difference::SchemaDifference;
+
 use crate::{Error, FIELDS, WorkloadProfile};
-use elastico_core::{Chip, Digest, SharingMode, chip};
+use elastico_core::{Digest, SharingMode, chip};
 use serde::{Deserialize, Serialize};
+use source::{ContextSource, DEVICE, SHARING, SideSource, Source};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -23,45 +29,6 @@ pub enum Side {
     Subject,
     /// The one beside it.
     CoRunner,
-}
-
-/// Constants of the chip that a schema may name, with units, and where they stand.
-type DeviceConstant = (&'static str, &'static str, fn(&Chip) -> f64);
-const DEVICE: [DeviceConstant; 6] = [
-    ("device_sm_total", "total", |chip| f64::from(chip.sm_count)),
-    ("device_l2_bytes", "bytes", |chip| chip.l2.get()),
-    ("device_memory_bytes", "bytes", |chip| chip.memory.get()),
-    ("device_dram_bandwidth_bytes", "bytes/s", |chip| chip.dram_bandwidth.get()),
-    ("device_fp32_flops", "flop/s", |chip| chip.fp32.get()),
-    ("device_half_flops", "flop/s", |chip| chip.half.unwrap_or(chip.fp32).get()),
-];
-
-/// One-hot features of the sharing mode and the family of [`SharingMode`] that sets each.
-const SHARING: [(&str, &str); 4] = [
-    ("sharing_time_slice_ratio", "time_slice"),
-    ("sharing_mps_ratio", "mps"),
-    ("sharing_mig_ratio", "mig"),
-    ("sharing_streams_ratio", "streams"),
-];
-
-const UNITS: [&str; 8] = ["seconds", "bytes", "hertz", "watts", "joules", "celsius", "ratio", "total"];
-
-#[derive(Debug, Clone, PartialEq)]
-enum SideSource {
-    /// Share of the SMs that the sharing mode leaves to this side.
-    Share,
-    /// Isolated step time at that share over that at the full device.
-    Partition,
-    /// 1 for this family.
-    Family(String),
-    /// A field of the profile.
-    Field(String),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum ContextSource {
-    Device(fn(&Chip) -> f64),
-    Sharing(&'static str),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,11 +53,14 @@ struct Run {
 /// - `SIDE_partition_effect_ratio`: isolated step time at that share over that at the full device, from the profile's
 ///   shares;
 /// - `SIDE_family=NAME`: 1 if that side is of this family, else 0;
+/// - `SIDE_workload=NAME`: 1 if that side is this workload, else 0;
 /// - `SIDE_FIELD`: a field of the profile, of [`FIELDS`] or of any other name with a unit at its end, for example
 ///   `subject_isolated_k80_hertz`;
 /// - `device_sm_total`, `device_l2_bytes`, `device_memory_bytes`, `device_dram_bandwidth_bytes` (per second),
 ///   `device_fp32_flops`, `device_half_flops` (per second): constants of the subject's chip;
-/// - `sharing_time_slice_ratio`, `sharing_mps_ratio`, `sharing_mig_ratio`, `sharing_streams_ratio`: 1 for the mode.
+/// - `sharing_time_slice_ratio`, `sharing_mps_ratio`, `sharing_mig_ratio`, `sharing_streams_ratio`: 1 for the mode;
+/// - `harness=NAME`: 1 for rows of this measuring harness. A profile does not know it: [`encode`](Self::encode) gives 0,
+///   whoever has rows of several harnesses fills it in.
 ///
 /// A value that is unknown is NaN in the row.
 ///
@@ -160,30 +130,18 @@ impl FeatureSchema {
     }
 
     fn push(&mut self, name: &str) -> Result<(), Error> {
-        let sided = name
-            .strip_prefix("subject_")
-            .map(|rest| (Group::Subject, rest))
-            .or_else(|| name.strip_prefix("co_runner_").map(|rest| (Group::CoRunner, rest)));
-        let (group, start, unit) = if let Some((group, rest)) = sided {
-            let (source, unit) = side_source(name, rest)?;
-            let sources = &mut self.sides[usize::from(group == Group::CoRunner)];
-            sources.push(source);
-            (group, sources.len() - 1, unit)
-        } else if let Some((_, unit, constant)) = DEVICE.iter().find(|(known, ..)| *known == name) {
-            self.context.push(ContextSource::Device(*constant));
-            (Group::Context, self.context.len() - 1, *unit)
-        } else if let Some((_, family)) = SHARING.iter().find(|(known, _)| *known == name) {
-            self.context.push(ContextSource::Sharing(family));
-            (Group::Context, self.context.len() - 1, "ratio")
-        } else {
-            let known =
-                DEVICE.iter().map(|(known, ..)| *known).chain(SHARING.iter().map(|(known, _)| *known));
-            return Err(Error::FeatureName {
-                name: name.to_owned(),
-                reason: "names begin with subject_ or co_runner_, or are a constant of the device or the sharing mode"
-                    .into(),
-                suggestion: elastico_core::suggest(name, known).map(str::to_owned),
-            });
+        let (source, unit) = source::parse(name)?;
+        let (group, start) = match source {
+            Source::Side(side, source) => {
+                let sources = &mut self.sides[usize::from(side == Side::CoRunner)];
+                sources.push(source);
+                let group = if side == Side::Subject { Group::Subject } else { Group::CoRunner };
+                (group, sources.len() - 1)
+            }
+            Source::Context(source) => {
+                self.context.push(source);
+                (Group::Context, self.context.len() - 1)
+            }
         };
         match self.runs.last_mut() {
             Some(run) if run.group == group && run.start + run.length == start => run.length += 1,
@@ -249,6 +207,9 @@ impl FeatureSchema {
             SideSource::Family(family) => {
                 Some(f64::from(u8::from(profile.family.as_str().eq_ignore_ascii_case(family))))
             }
+            SideSource::Workload(workload) => {
+                Some(f64::from(u8::from(profile.workload.as_str().eq_ignore_ascii_case(workload))))
+            }
             SideSource::Field(name) => profile.field(name),
         };
         sources.iter().map(|source| narrow(value(source))).collect()
@@ -260,6 +221,7 @@ impl FeatureSchema {
         let value = |source: &ContextSource| match source {
             ContextSource::Device(constant) => chip.map(constant),
             ContextSource::Sharing(family) => Some(f64::from(u8::from(sharing.family() == *family))),
+            ContextSource::Harness => Some(0.0),
         };
         self.context.iter().map(|source| narrow(value(source))).collect()
     }
@@ -327,35 +289,6 @@ fn narrow(value: Option<f64>) -> f32 {
     value.map(|value| value as f32).filter(|value| value.is_finite()).unwrap_or(f32::NAN)
 }
 
-fn side_source(name: &str, rest: &str) -> Result<(SideSource, &'static str), Error> {
-    if let Some(family) = rest.strip_prefix("family=") {
-        if family.trim().is_empty() {
-            let reason = "a family follows the equals sign".to_owned();
-            return Err(Error::FeatureName { name: name.to_owned(), reason, suggestion: None });
-        }
-        return Ok((SideSource::Family(family.to_owned()), "ratio"));
-    }
-    match rest {
-        "share_ratio" => return Ok((SideSource::Share, "ratio")),
-        "partition_effect_ratio" => return Ok((SideSource::Partition, "ratio")),
-        _ => {}
-    }
-    let unit = rest.rsplit_once('_').and_then(|(_, last)| UNITS.into_iter().find(|unit| *unit == last));
-    let plain = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-    match unit {
-        Some(unit) if plain => Ok((SideSource::Field(rest.to_owned()), unit)),
-        _ => {
-            let prefix = &name[..name.len() - rest.len()];
-            let known = FIELDS.iter().map(|field| field.name);
-            Err(Error::FeatureName {
-                name: name.to_owned(),
-                reason: format!("a field is lower case and ends in one of _{}", UNITS.join(" _")),
-                suggestion: elastico_core::suggest(rest, known).map(|near| format!("{prefix}{near}")),
-            })
-        }
-    }
-}
-
 impl fmt::Debug for FeatureSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("FeatureSchema").field(&self.names()).finish()
@@ -392,33 +325,6 @@ impl<'de> Deserialize<'de> for FeatureSchema {
     }
 }
 
-/// How two feature lists differ.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SchemaDifference {
-    /// Wanted, but absent.
-    pub missing: Vec<String>,
-    /// Present, but not wanted.
-    pub extra: Vec<String>,
-    /// Present and wanted, but at another place among the common ones.
-    pub reordered: Vec<String>,
-}
-
-impl fmt::Display for SchemaDifference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 8;
-        let parts = [("missing", &self.missing), ("extra", &self.extra), ("reordered", &self.reordered)];
-        let mut separator = "";
-        for (label, names) in parts.into_iter().filter(|(_, names)| !names.is_empty()) {
-            write!(f, "{separator}{label} {}", names[..names.len().min(SHOWN)].join(", "))?;
-            if names.len() > SHOWN {
-                write!(f, " and {} more", names.len() - SHOWN)?;
-            }
-            separator = "; ";
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,6 +348,9 @@ mod tests {
             "sharing_mps_ratio",
             "sharing_streams_ratio",
             "subject_isolated_k80_hertz",
+            "co_runner_workload=copy.x",
+            "subject_workload=copy.x",
+            "harness=gavel",
         ]);
         let subject = profile("gemm.x", "v100");
         let mut co_runner = profile("copy.x", "v100");
@@ -451,9 +360,10 @@ mod tests {
         let wanted = [6_291_456.0, 0.9, 0.6, 1.0, 0.25, 0.75, 4.0, 1.0, 1.0, 0.0];
         assert_eq!(row[..10], wanted.map(|value: f64| value as f32));
         assert!(row[10].is_nan(), "an absent field is NaN");
+        assert_eq!(row[11..], [1.0, 0.0, 0.0]);
         let values = schema.context_values("no chip", &SharingMode::Streams);
         assert!(values[0].is_nan());
-        assert_eq!(values[1..], [0.0, 1.0]);
+        assert_eq!(values[1..], [0.0, 1.0, 0.0]);
     }
 
     #[test]
@@ -465,9 +375,16 @@ mod tests {
 
     #[test]
     fn names_outside_the_rule_are_refused() {
-        for name in
-            ["", "speed", "subject_speed", "subject_Step_seconds", "subject_family=", "device_x_bytes"]
-        {
+        for name in [
+            "",
+            "speed",
+            "subject_speed",
+            "subject_Step_seconds",
+            "subject_family=",
+            "harness= ",
+            "co_runner_workload=",
+            "device_x_bytes",
+        ] {
             assert!(FeatureSchema::new(&[name.to_owned()]).is_err(), "{name}");
         }
         assert!(FeatureSchema::new(&[]).is_err());

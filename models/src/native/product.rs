@@ -1,0 +1,97 @@
+//! The product of a block of rows with a constant matrix.
+
+/// Columns that are summed side by side: as many as fit the registers with [`ROWS`] rows.
+const TILE: usize = 8;
+/// Rows that share one pass over the weights.
+const ROWS: usize = 4;
+
+/// A constant matrix: one column, summed in double precision, or several, packed for single precision.
+#[derive(Debug, Clone)]
+pub(super) enum Weights {
+    Column(Vec<f32>),
+    Matrix {
+        /// Columns of the result.
+        width: usize,
+        /// The columns in tiles, each row by row; the last is filled up with 0.
+        tiles: Vec<Vec<[f32; TILE]>>,
+    },
+}
+
+impl Weights {
+    /// Packs row-major values of `width` columns, at least 1.
+    pub(super) fn new(values: &[f32], width: usize) -> Self {
+        if width == 1 {
+            return Self::Column(values.to_vec());
+        }
+        let tile = |start: usize| {
+            let row =
+                |row: &[f32]| std::array::from_fn(|lane| row.get(start + lane).copied().unwrap_or_default());
+            values.chunks_exact(width).map(row).collect()
+        };
+        Self::Matrix { width, tiles: (0..width).step_by(TILE).map(tile).collect() }
+    }
+
+    /// Writes the product for each row. Every sum runs over the row's values in order, so a row gives the same bits alone
+    /// and among others.
+    pub(super) fn multiply(&self, rows: &[f32], out: &mut [f32]) {
+        match self {
+            Self::Column(weights) => {
+                for (row, out) in rows.chunks_exact(weights.len()).zip(out) {
+                    let sum: f64 = row.iter().zip(weights).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+                    *out = sum as f32;
+                }
+            }
+            Self::Matrix { width, tiles } => {
+                let height = tiles.first().map_or(0, Vec::len);
+                for (rows, out) in rows.chunks(ROWS * height).zip(out.chunks_mut(ROWS * width)) {
+                    let count = out.len() / width;
+                    let lanes: [&[f32]; ROWS] =
+                        std::array::from_fn(|lane| &rows[lane.min(count - 1) * height..][..height]);
+                    for (tile, start) in tiles.iter().zip((0..*width).step_by(TILE)) {
+                        let sums = tile_product(tile, lanes);
+                        let end = (start + TILE).min(*width);
+                        for (sums, out) in sums.iter().zip(out.chunks_exact_mut(*width)) {
+                            out[start..end].copy_from_slice(&sums[..end - start]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn tile_product(tile: &[[f32; TILE]], rows: [&[f32]; ROWS]) -> [[f32; TILE]; ROWS] {
+    let mut sums = [[0.0; TILE]; ROWS];
+    let [a, b, c, d] = rows;
+    for ((((weights, a), b), c), d) in tile.iter().zip(a).zip(b).zip(c).zip(d) {
+        for (sums, x) in sums.iter_mut().zip([a, b, c, d]) {
+            for (sum, weight) in sums.iter_mut().zip(weights) {
+                *sum += x * weight;
+            }
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_by_hand_for_every_number_of_rows_and_columns() {
+        for width in [1, 2, 7, 8, 9, 17] {
+            let weights: Vec<f32> = (0..3 * width).map(|index| (index % 5) as f32 - 2.0).collect();
+            let packed = Weights::new(&weights, width);
+            for height in 0..10 {
+                let rows: Vec<f32> = (0..3 * height).map(|index| (index % 7) as f32).collect();
+                let mut out = vec![f32::NAN; height * width];
+                packed.multiply(&rows, &mut out);
+                for (index, found) in out.iter().enumerate() {
+                    let (row, column) = (index / width, index % width);
+                    let wanted: f32 = (0..3).map(|k| rows[3 * row + k] * weights[k * width + column]).sum();
+                    assert!((found - wanted).abs() < 1e-6, "{height} rows, {width} columns");
+                }
+            }
+        }
+    }
+}

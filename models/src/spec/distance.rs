@@ -1,0 +1,354 @@
+//! How far a row lies from the training rows: the second half of the domain rule.
+
+use crate::physics::GUARD;
+use crate::{Error, FeatureSchema};
+use elastico_core::Seed;
+
+/// Standard scores are held within these bounds, so that one odd column cannot hide all others.
+const MOST_DEVIATIONS: f64 = 10.0;
+/// A column without negative values enters in its bounded form if it spans more than this factor.
+const WIDE_SPAN: f32 = 10.0;
+/// Rows among which prototypes are chosen; of more, as many are drawn.
+const MOST_ROWS: usize = 50_000;
+
+/// Distance of a row to the nearest of some prototypes, which are training rows.
+///
+/// The distance is the root mean square, over columns, of the difference of standard scores. Columns are the raw features
+/// of the two sides and the constants of the device; those with `=` in their names, those of the sharing mode and those
+/// that are constant in training have no part. A column without negative values whose largest value is more than 10
+/// times its least positive one enters as `x / (x + m)`, where `m` is the median of its positive values: that orders rows
+/// as a logarithm would, and IEEE 754 fixes it to the last bit. A missing value is imputed first. Standard scores are
+/// held within ±10.
+///
+/// Prototypes are chosen by farthest-point traversal (Gonzalez, Theoretical Computer Science 38, 1985): the training row
+/// nearest to the centre, then again and again the row farthest from all that were chosen. No training row then lies
+/// farther from a prototype than twice what the best choice of as many prototypes could reach. Ties go to the row whose
+/// scores are the least, so the order of the rows does not matter.
+///
+/// A file computes the squared distance in single precision as `|x|² − 2 x·p + |p|²`; evaluators may add up in any order.
+/// A row whose squared distance lies within `(D + 4) ε (|x|² + |p|²)` of the squared limit, where D is the number of
+/// columns and ε = 2⁻²³, may so be called near or far; [`verify`](crate::verify) does not compare the flag of such a row.
+/// [`limit_for`](Self::limit_for) gives a limit in a gap, where no known row lies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DomainDistance {
+    /// Columns of a raw row.
+    width: usize,
+    /// Columns that enter as they are, ascending.
+    pub(crate) plain: Vec<usize>,
+    /// Columns that enter in their bounded form, ascending.
+    pub(crate) bounded: Vec<usize>,
+    /// The `m` of each bounded column.
+    pub(crate) medians: Vec<f32>,
+    /// What replaces a missing value of each column, plain ones first; so for all that follows.
+    impute: Vec<f32>,
+    /// Centre of each column's form.
+    pub(crate) mean: Vec<f32>,
+    /// Standard deviation of each column's form times the root of the number of columns.
+    pub(crate) scale: Vec<f32>,
+    /// Scores of the prototypes divided by that root, one prototype after another.
+    pub(crate) prototypes: Vec<f32>,
+    /// The square of the limit.
+    pub(crate) limit_squared: f32,
+}
+
+impl DomainDistance {
+    /// The most prototypes: what a prediction can afford.
+    pub const MOST_PROTOTYPES: usize = 128;
+
+    /// Fits scores and prototypes to row-major training rows, NaN = missing; the limit is infinite, so that every row is
+    /// near. `impute` is that of the model. The seed decides which rows may become prototypes where there are more than
+    /// 50,000 of them.
+    ///
+    /// # Panics
+    /// Where `rows` or `impute` do not fit the schema; [`fit_domain`](crate::fit_domain) tells before.
+    pub fn fit(
+        schema: &FeatureSchema,
+        rows: &[f32],
+        impute: &[f32],
+        most_prototypes: usize,
+        seed: Seed,
+    ) -> Self {
+        let width = schema.width();
+        assert!(rows.len().is_multiple_of(width) && impute.len() == width, "rows have the schema's width");
+        let mut fitted = Self {
+            width,
+            plain: Vec::new(),
+            bounded: Vec::new(),
+            medians: Vec::new(),
+            impute: Vec::new(),
+            mean: Vec::new(),
+            scale: Vec::new(),
+            prototypes: Vec::new(),
+            limit_squared: f32::INFINITY,
+        };
+        let mut moments = [Vec::new(), Vec::new()];
+        for (column, name) in schema.names().iter().enumerate() {
+            if name.contains('=') || name.starts_with("sharing_") {
+                continue;
+            }
+            let mut values: Vec<f32> =
+                rows.chunks_exact(width).map(|row| imputed(row[column], impute[column])).collect();
+            let median = wide_median(&values);
+            if let Some(median) = median {
+                for value in &mut values {
+                    *value = bounded(*value, median);
+                }
+            }
+            let Some((mean, deviation)) = moments_of(&values) else { continue };
+            if let Some(median) = median {
+                fitted.bounded.push(column);
+                fitted.medians.push(median);
+            } else {
+                fitted.plain.push(column);
+            }
+            moments[usize::from(median.is_some())].push((mean, deviation));
+        }
+        fitted.impute = fitted.columns().map(|column| impute[column]).collect();
+        let root = (fitted.dimensions() as f64).sqrt();
+        for (mean, deviation) in moments.into_iter().flatten() {
+            fitted.mean.push(mean as f32);
+            fitted.scale.push(((deviation * root) as f32).max(f32::MIN_POSITIVE));
+        }
+        fitted.prototypes = fitted.choose(rows, most_prototypes.clamp(1, Self::MOST_PROTOTYPES), seed);
+        fitted
+    }
+
+    /// The distance of each raw row to its nearest prototype, in standard deviations.
+    ///
+    /// # Panics
+    /// Where `rows` is no multiple of the width of the schema.
+    pub fn distances(&self, rows: &[f32]) -> Vec<f32> {
+        assert!(rows.len().is_multiple_of(self.width), "rows have the schema's width");
+        let mut scores = Vec::with_capacity(self.dimensions());
+        rows.chunks_exact(self.width)
+            .map(|row| {
+                scores.clear();
+                self.push_scores(row, &mut scores);
+                self.nearest(&scores).0.sqrt() as f32
+            })
+            .collect()
+    }
+
+    /// The same with another limit; a row is near if its distance is not above it.
+    #[must_use]
+    pub fn with_limit(mut self, limit: f32) -> Self {
+        self.limit_squared = limit * limit;
+        self
+    }
+
+    /// The largest distance of a row that is near.
+    pub fn limit(&self) -> f32 {
+        self.limit_squared.sqrt()
+    }
+
+    /// A limit under which at least the given share of the distances lies: the middle of the first gap from there on that
+    /// is wide enough for single precision.
+    pub fn limit_for(distances: &[f32], share: f64) -> f32 {
+        const GAP_RATIO: f32 = 1e-3;
+        let mut sorted: Vec<f32> = distances.iter().copied().filter(|distance| !distance.is_nan()).collect();
+        sorted.sort_unstable_by(f32::total_cmp);
+        let Some(last) = sorted.last().copied() else { return f32::INFINITY };
+        let inside = ((share.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize).max(1);
+        sorted[inside - 1..]
+            .windows(2)
+            .find(|pair| pair[1] - pair[0] > GAP_RATIO * (1.0 + pair[1]))
+            .map_or(last + GAP_RATIO * (1.0 + last), |pair| f32::midpoint(pair[0], pair[1]))
+    }
+
+    /// How many columns enter.
+    pub fn dimensions(&self) -> usize {
+        self.plain.len() + self.bounded.len()
+    }
+
+    /// How many prototypes there are.
+    pub fn prototypes_total(&self) -> usize {
+        self.prototypes.len().checked_div(self.dimensions()).unwrap_or(0)
+    }
+
+    /// Reassembles what a file says; the caller compares the export of it with the file.
+    #[expect(clippy::too_many_arguments, reason = "the tensors of a file")]
+    pub(crate) fn from_parts(
+        impute: &[f32],
+        plain: Vec<usize>,
+        bounded: Vec<usize>,
+        medians: Vec<f32>,
+        mean: Vec<f32>,
+        scale: Vec<f32>,
+        prototypes: Vec<f32>,
+        limit_squared: f32,
+    ) -> Option<Self> {
+        let filled = plain.iter().chain(&bounded).map(|column| impute.get(*column).copied());
+        let filled = filled.collect::<Option<Vec<_>>>()?;
+        let width = impute.len();
+        Some(Self { width, plain, bounded, medians, impute: filled, mean, scale, prototypes, limit_squared })
+    }
+
+    /// Bounds of a score that is divided by the root of the number of columns.
+    pub(crate) fn score_bound(&self) -> f32 {
+        (MOST_DEVIATIONS / (self.dimensions().max(1) as f64).sqrt()) as f32
+    }
+
+    /// The squared length of each prototype.
+    pub(crate) fn norms(&self) -> Vec<f32> {
+        self.prototypes.chunks_exact(self.dimensions().max(1)).map(|p| squared(p) as f32).collect()
+    }
+
+    /// Whether an imputed and guarded row is near; `None` where single precision may decide either way.
+    pub(super) fn is_near(&self, row: &[f32]) -> Option<bool> {
+        if self.limit_squared.is_infinite() {
+            return Some(true);
+        }
+        let mut scores = Vec::with_capacity(self.dimensions());
+        self.push_scores(row, &mut scores);
+        let (nearest, prototype) = self.nearest(&scores);
+        let limit = f64::from(self.limit_squared);
+        let tolerance = (self.dimensions() + 4) as f64
+            * f64::from(f32::EPSILON)
+            * (squared(&scores) + squared(prototype)).max(limit);
+        if (nearest - limit).abs() <= tolerance { None } else { Some(nearest < limit) }
+    }
+
+    /// The same over rows of more columns, appended to those known.
+    pub(super) fn widened(&self, width: usize) -> Self {
+        Self { width, ..self.clone() }
+    }
+
+    pub(super) fn check(&self, impute: &[f32]) -> Result<(), Error> {
+        let refuse = |reason: &str| Err(Error::spec("domain_distance", reason));
+        let dimensions = self.dimensions();
+        if self.width != impute.len() || self.columns().any(|column| column >= impute.len()) {
+            return refuse("belongs to another feature list");
+        }
+        if !self
+            .columns()
+            .zip(&self.impute)
+            .all(|(column, value)| impute[column].to_bits() == value.to_bits())
+        {
+            return refuse("was fitted with other values for what is missing");
+        }
+        if [self.impute.len(), self.mean.len(), self.scale.len()] != [dimensions; 3]
+            || self.medians.len() != self.bounded.len()
+            || self.prototypes.len() != self.prototypes_total() * dimensions
+            || (dimensions > 0 && self.prototypes.is_empty())
+        {
+            return refuse("has parts of unequal lengths");
+        }
+        let numbers = [&self.medians, &self.mean, &self.scale, &self.prototypes];
+        let finite = numbers.into_iter().flatten().all(|value| value.is_finite());
+        if !finite || self.medians.iter().chain(&self.scale).any(|value| *value <= 0.0) {
+            return refuse("has a number that is not usable");
+        }
+        if self.limit_squared.is_nan() || self.limit_squared < 0.0 {
+            return refuse("has a limit that is no distance");
+        }
+        Ok(())
+    }
+
+    fn columns(&self) -> impl Iterator<Item = usize> {
+        self.plain.iter().chain(&self.bounded).copied()
+    }
+
+    /// The scores of a raw row by the operations of the graph, bit by bit.
+    fn push_scores(&self, row: &[f32], out: &mut Vec<f32>) {
+        let bound = self.score_bound();
+        let score = |index: usize, value: f32| {
+            ((value - self.mean[index]) / self.scale[index]).max(-bound).min(bound)
+        };
+        for (index, column) in self.plain.iter().enumerate() {
+            out.push(score(index, imputed(row[*column], self.impute[index])));
+        }
+        for (place, (column, median)) in self.bounded.iter().zip(&self.medians).enumerate() {
+            let index = self.plain.len() + place;
+            out.push(score(index, bounded(imputed(row[*column], self.impute[index]), *median)));
+        }
+    }
+
+    /// The squared distance to the nearest prototype, and that prototype.
+    fn nearest(&self, scores: &[f32]) -> (f64, &[f32]) {
+        self.prototypes
+            .chunks_exact(self.dimensions().max(1))
+            .map(|prototype| (distance(scores, prototype), prototype))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .unwrap_or((0.0, &[]))
+    }
+
+    fn choose(&self, rows: &[f32], most: usize, seed: Seed) -> Vec<f32> {
+        let dimensions = self.dimensions();
+        let total = rows.len() / self.width;
+        if dimensions == 0 || total == 0 {
+            return Vec::new();
+        }
+        let drawn: Vec<usize> = if total <= MOST_ROWS {
+            (0..total).collect()
+        } else {
+            let mut stream = seed.stream("prototypes", &[]);
+            rand::seq::index::sample(&mut stream, total, MOST_ROWS).into_vec()
+        };
+        let mut scores = Vec::with_capacity(drawn.len() * dimensions);
+        for row in drawn {
+            self.push_scores(&rows[row * self.width..][..self.width], &mut scores);
+        }
+        let mut distinct: Vec<&[f32]> = scores.chunks_exact(dimensions).collect();
+        let order = |a: &&[f32], b: &&[f32]| {
+            let unequal = a.iter().zip(b.iter()).map(|(a, b)| a.total_cmp(b)).find(|order| order.is_ne());
+            unequal.unwrap_or(std::cmp::Ordering::Equal)
+        };
+        distinct.sort_unstable_by(order);
+        distinct.dedup_by(|a, b| order(a, b).is_eq());
+
+        let mut to_nearest = vec![f64::INFINITY; distinct.len()];
+        let centre = vec![0.0; dimensions];
+        let from_centre: Vec<f64> = distinct.iter().map(|row| -distance(row, &centre)).collect();
+        let mut chosen = first_largest(&from_centre);
+        let mut prototypes = Vec::new();
+        for _ in 0..most.min(distinct.len()) {
+            prototypes.extend_from_slice(distinct[chosen]);
+            for (nearest, row) in to_nearest.iter_mut().zip(&distinct) {
+                *nearest = nearest.min(distance(row, distinct[chosen]));
+            }
+            chosen = first_largest(&to_nearest);
+        }
+        prototypes
+    }
+}
+
+fn imputed(value: f32, median: f32) -> f32 {
+    if value.is_nan() { median } else { value }.clamp(-GUARD, GUARD)
+}
+
+fn bounded(value: f32, median: f32) -> f32 {
+    let value = value.max(0.0);
+    value / (value + median)
+}
+
+/// The median of the positive values, for a column that has no negative one and spans more than [`WIDE_SPAN`].
+fn wide_median(values: &[f32]) -> Option<f32> {
+    if values.iter().any(|value| *value < 0.0) {
+        return None;
+    }
+    let mut positive: Vec<f32> = values.iter().copied().filter(|value| *value > 0.0).collect();
+    positive.sort_unstable_by(f32::total_cmp);
+    let (least, largest) = (positive.first()?, positive.last()?);
+    (largest / least > WIDE_SPAN).then(|| positive[positive.len() / 2])
+}
+
+/// Mean and standard deviation; `None` for a column without spread.
+fn moments_of(values: &[f32]) -> Option<(f64, f64)> {
+    let values: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
+    let (mean, deviation) = (elastico_core::mean(&values), elastico_core::sample_deviation(&values));
+    // Rounding alone gives a constant column a deviation of some 1e-16 of its mean.
+    (deviation > 1e-7 * mean.abs()).then_some((mean, deviation))
+}
+
+fn squared(values: &[f32]) -> f64 {
+    values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum()
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
+}
+
+fn first_largest(values: &[f64]) -> usize {
+    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    values.iter().position(|value| *value >= largest).unwrap_or(0)
+}
