@@ -3,7 +3,9 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use elastico_core::{DeviceKind, Provenance, Seed};
 use elastico_datasets::{Dataset, IsolatedRow, PairRow, Table};
-use elastico_trainer::{Bounds, EvaluateOptions, ExampleOptions, Examples, LearnerKind, Split, evaluate};
+use elastico_trainer::{
+    EvaluateOptions, ExampleOptions, Examples, LearnerKind, LearnerOptions, Split, evaluate,
+};
 use rand::RngExt as _;
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -86,7 +88,7 @@ fn fits(criterion: &mut Criterion) {
         let options = EvaluateOptions {
             splits: vec![Split::RandomPair],
             learners: vec![LearnerKind::ExtraTrees],
-            bounds: Bounds { trees, ..Bounds::default() },
+            settings: LearnerOptions::default().with_trees(trees),
             ..EvaluateOptions::default()
         };
         group.bench_function(

@@ -1,5 +1,6 @@
 //! What can go wrong between a dataset and a model.
 
+use crate::LearnerKind;
 use elastico_core::Hint;
 
 /// Why examples, a judgement or a model could not be made.
@@ -88,6 +89,26 @@ pub enum Error {
         /// What is allowed.
         range: &'static str,
     },
+    /// A setting of a learner outside its range.
+    #[error("`{learner}.{field}` is {value}, it must be {least} to {most}")]
+    Option {
+        /// Whose.
+        learner: LearnerKind,
+        /// The setting.
+        field: &'static str,
+        /// As given.
+        value: f64,
+        /// The least that is allowed.
+        least: f64,
+        /// The most that is allowed.
+        most: f64,
+    },
+    /// `auto` may not choose a learner that no model file can hold.
+    #[error("`{learner}` is no candidate: no model file can hold it")]
+    Candidate {
+        /// Which one.
+        learner: LearnerKind,
+    },
     /// A learner failed on this data.
     #[error("{learner} cannot be fitted: {reason}")]
     Learner {
@@ -136,7 +157,8 @@ impl Hint for Error {
             Self::Unknown { known, .. } => Some(format!("one of {known}")),
             Self::NoSplit { .. } => Some("at least two different pairs are needed".into()),
             Self::TooLarge { .. } => Some("raise the size limit, or train with fewer trees".into()),
-            Self::Setting { .. } | Self::Learner { .. } => None,
+            Self::Candidate { .. } => Some("`elastico evaluate` judges it beside the others".into()),
+            Self::Setting { .. } | Self::Option { .. } | Self::Learner { .. } => None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Out-of-fold judgement of every learner on every split.
 
-use crate::learners::{Bounds, LearnerKind, Training};
+use crate::learners::{LearnerKind, LearnerOptions, Training, choose};
 use crate::matrix::{Matrix, medians};
-use crate::metrics::{Scores, scores};
+use crate::metrics::{SafeScores, Scores, safe_scores, scores};
 use crate::{Error, Examples, Split};
 use elastico_core::{DeviceKind, Digest, Seed};
 use elastico_models::{PhysicsSpec, physics, prepare};
@@ -16,8 +16,8 @@ pub struct EvaluateOptions {
     pub splits: Vec<Split>,
     /// Learners, in the order of the result.
     pub learners: Vec<LearnerKind>,
-    /// Size of the forests.
-    pub bounds: Bounds,
+    /// How each learner is set, and what may be chosen inside each training part.
+    pub settings: LearnerOptions,
     /// A slowdown up to this counts as safe to share.
     pub limit: f64,
     /// Seed of folds, forests and bootstrap.
@@ -33,7 +33,7 @@ impl Default for EvaluateOptions {
         Self {
             splits: vec![Split::RandomPair, Split::UnseenFamily, Split::UnseenDevice],
             learners: LearnerKind::ALL.to_vec(),
-            bounds: Bounds::default(),
+            settings: LearnerOptions::default(),
             limit: 1.2,
             seed: Seed(0),
             most_folds: 20,
@@ -79,6 +79,9 @@ pub struct EvaluationRow {
     /// The scores, or nothing where `reason` says why.
     #[serde(flatten)]
     pub scores: Option<Scores>,
+    /// Instead of the scores, of a learner that says safe or not and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<SafeScores>,
     /// Why there are no scores.
     pub reason: Option<String>,
 }
@@ -102,19 +105,25 @@ pub(crate) fn judge(
     examples: &Examples,
     options: &EvaluateOptions,
 ) -> Result<(Evaluation, Vec<Judged>), Error> {
-    options.bounds.check()?;
+    options.settings.check()?;
     check_limit(options.limit)?;
     let mut rows = Vec::new();
     let mut all = Vec::new();
     for &split in &options.splits {
         let judged = out_of_fold(examples, split, options);
         for (index, &learner) in options.learners.iter().enumerate() {
-            let row = EvaluationRow { split, learner, n: 0, folds: 0, scores: None, reason: None };
+            let row =
+                EvaluationRow { split, learner, n: 0, folds: 0, scores: None, decision: None, reason: None };
             rows.push(match judged.as_ref().map(|judged| &judged[index]) {
                 Ok(Ok(predictions)) => EvaluationRow {
                     n: predictions.rows.len() as u64,
                     folds: predictions.held_out.len() as u64,
-                    scores: predictions.scores(examples, split, options.limit, options.seed),
+                    scores: (!learner.is_decision_only())
+                        .then(|| predictions.scores(examples, split, options.limit, options.seed))
+                        .flatten(),
+                    decision: learner
+                        .is_decision_only()
+                        .then(|| predictions.decision(examples, options.limit)),
                     ..row
                 },
                 Ok(Err(reason)) | Err(reason) => EvaluationRow { reason: Some(reason.clone()), ..row },
@@ -157,6 +166,12 @@ impl OutOfFold {
             .collect()
     }
 
+    fn decision(&self, examples: &Examples, limit: f64) -> SafeScores {
+        let measured: Vec<f64> = self.rows.iter().map(|&row| examples.slowdown[row as usize]).collect();
+        let predicted: Vec<f64> = self.log.iter().map(|log| log.exp()).collect();
+        safe_scores(&measured, &predicted, limit)
+    }
+
     pub(crate) fn scores(&self, examples: &Examples, split: Split, limit: f64, seed: Seed) -> Option<Scores> {
         let measured: Vec<f64> = self.rows.iter().map(|&row| examples.slowdown[row as usize]).collect();
         let predicted: Vec<f64> = self.log.iter().map(|log| log.exp()).collect();
@@ -183,10 +198,13 @@ fn out_of_fold(examples: &Examples, split: Split, options: &EvaluateOptions) -> 
         for (learner, judged) in options.learners.iter().zip(&mut judged) {
             let Ok(predictions) = judged else { continue };
             let seed = fold_seed(options.seed, split, &fold.held_out);
-            match learner.learner().fit(&train.training(), &options.bounds, seed) {
+            let training = train.training(options.limit);
+            let fitted = choose(*learner, &training, &options.settings, seed)
+                .and_then(|choice| choice.fit(&training, seed));
+            match fitted {
                 Ok(fitted) => {
                     predictions.rows.extend(&fold.test);
-                    predictions.log.extend(fitted.predict(&test.features));
+                    predictions.log.extend(fitted.predict(&test.training(options.limit)));
                     predictions.fold.extend(std::iter::repeat_n(index as u32, fold.test.len()));
                     predictions.held_out.push(fold.held_out.clone());
                 }
@@ -210,6 +228,7 @@ pub(crate) struct Prepared {
     pub(crate) names: Vec<String>,
     target: Vec<f64>,
     weights: Option<Vec<f64>>,
+    groups: crate::Groups,
 }
 
 impl Prepared {
@@ -227,15 +246,19 @@ impl Prepared {
                 .weights
                 .as_ref()
                 .map(|weights| rows.iter().map(|&row| weights[row as usize]).collect()),
+            groups: examples.groups.subset(rows),
         }
     }
 
-    pub(crate) fn training(&self) -> Training<'_> {
+    /// `limit`: a slowdown up to this counts as safe.
+    pub(crate) fn training(&self, limit: f64) -> Training<'_> {
         Training {
             features: &self.features,
             names: &self.names,
             target: &self.target,
             weights: self.weights.as_deref(),
+            groups: &self.groups,
+            limit,
         }
     }
 }
@@ -260,15 +283,32 @@ impl fmt::Display for Evaluation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<17}{:<18}{:>7}{:>8}{:>15}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}",
+            "{:<17}{:<22}{:>7}{:>8}{:>15}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}",
             "split", "learner", "n", "MAPE %", "95 %", "RMSE", "R2", "P95", "rho", "prec", "rec", "base"
         )?;
         let ratio = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         for row in &self.rows {
             let split = row.split;
             let learner = row.learner;
+            if let Some(decision) = &row.decision {
+                writeln!(
+                    f,
+                    "{split:<17}{learner:<22}{:>7}{:>8}{:>15}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7.2}",
+                    row.n,
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    ratio(decision.safe_precision),
+                    ratio(decision.safe_recall),
+                    decision.safe_base_rate,
+                )?;
+                continue;
+            }
             let (Some(scores), n) = (&row.scores, row.n) else {
-                writeln!(f, "{split:<17}{learner:<18}  {}", row.reason.as_deref().unwrap_or("no rows"))?;
+                writeln!(f, "{split:<17}{learner:<22}  {}", row.reason.as_deref().unwrap_or("no rows"))?;
                 continue;
             };
             let interval = scores.mape_interval.map_or("-".to_owned(), |(lower, upper)| {
@@ -276,7 +316,7 @@ impl fmt::Display for Evaluation {
             });
             writeln!(
                 f,
-                "{split:<17}{learner:<18}{n:>7}{:>8.2}{interval:>15}{:>8.3}{:>7}{:>7.2}{:>7}{:>7}{:>7}{:>7.2}",
+                "{split:<17}{learner:<22}{n:>7}{:>8.2}{interval:>15}{:>8.3}{:>7}{:>7.2}{:>7}{:>7}{:>7}{:>7.2}",
                 100.0 * scores.mape,
                 scores.rmse,
                 ratio(scores.r2),

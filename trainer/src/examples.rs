@@ -111,7 +111,7 @@ impl Examples {
             digest: dataset.content_digest(),
             device_kinds: resolved.kinds.clone(),
             sharing_modes: resolved.modes(),
-            workloads_total: columns.workloads(&rows),
+            workloads_total: groups.workloads.len(),
             pairs_total: groups.pair.iter().collect::<BTreeSet<_>>().len(),
             left_out,
             sources: dataset.manifest.provenance.iter().map(|origin| origin.source.clone()).collect(),
@@ -169,23 +169,16 @@ impl Examples {
             })
             .map(|(pair, _)| pair)
             .collect();
-        let rows: Vec<usize> =
-            (0..self.rows()).filter(|&row| kept.contains(&self.groups.pair[row])).collect();
-        let codes = |codes: &[u32]| rows.iter().map(|&row| codes[row]).collect();
+        let rows: Vec<u32> =
+            (0..self.rows() as u32).filter(|&row| kept.contains(&self.groups.pair[row as usize])).collect();
+        let at = || rows.iter().map(|&row| row as usize);
         std::borrow::Cow::Owned(Self {
             schema: self.schema.clone(),
-            features: rows.iter().flat_map(|&row| self.row(row)).copied().collect(),
-            slowdown: rows.iter().map(|&row| self.slowdown[row]).collect(),
-            interval: rows.iter().map(|&row| self.interval[row]).collect(),
-            weights: self.weights.as_ref().map(|weights| rows.iter().map(|&row| weights[row]).collect()),
-            groups: Groups {
-                pair: codes(&self.groups.pair),
-                subject_family: codes(&self.groups.subject_family),
-                co_runner_family: codes(&self.groups.co_runner_family),
-                device: codes(&self.groups.device),
-                families: self.groups.families.clone(),
-                devices: self.groups.devices.clone(),
-            },
+            features: at().flat_map(|row| self.row(row)).copied().collect(),
+            slowdown: at().map(|row| self.slowdown[row]).collect(),
+            interval: at().map(|row| self.interval[row]).collect(),
+            weights: self.weights.as_ref().map(|weights| at().map(|row| weights[row]).collect()),
+            groups: self.groups.subset(&rows),
             origin: self.origin.clone(),
         })
     }
@@ -390,7 +383,10 @@ impl<'a> Columns<'a> {
         let (families, [subject_family, co_runner_family]) =
             recode([self.subject_family, self.co_runner_family], rows);
         let (devices, [device]) = recode([self.device], rows);
-        let (_, [subject, co_runner]) = recode([self.subject, self.co_runner], rows);
+        let (workloads, [subject, co_runner]) = recode([self.subject, self.co_runner], rows);
+        let (modes, [sharing]) = recode([self.sharing], rows);
+        let context =
+            device.iter().zip(&sharing).map(|(device, mode)| device * modes.len() as u32 + mode).collect();
         let mut pairs: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         let keys: Vec<(u32, u32)> =
             subject.iter().zip(&co_runner).map(|(&a, &b)| (a.min(b), a.max(b))).collect();
@@ -401,11 +397,18 @@ impl<'a> Columns<'a> {
             *code = index as u32;
         }
         let pair = keys.iter().map(|key| pairs[key]).collect();
-        Groups { pair, subject_family, co_runner_family, device, families, devices }
-    }
-
-    fn workloads(&self, rows: &[u32]) -> usize {
-        recode([self.subject, self.co_runner], rows).0.len()
+        Groups {
+            pair,
+            subject_family,
+            co_runner_family,
+            device,
+            subject,
+            co_runner,
+            context,
+            families,
+            devices,
+            workloads,
+        }
     }
 }
 

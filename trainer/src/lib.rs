@@ -37,8 +37,11 @@ pub use calibrate::{Calibration, Guarantee};
 pub use error::Error;
 pub use evaluate::{EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
 pub use examples::{ExampleOptions, Examples, Identities, Origin};
-pub use learners::{Bounds, LearnerKind};
-pub use metrics::Scores;
+pub use learners::{
+    BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerKind,
+    LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions,
+};
+pub use metrics::{SafeScores, Scores};
 pub use profiles::profiles;
 pub use rules::{RULES_SCHEMA, Rule, Rules, rules};
 pub use split::{Fold, Groups, Split};

@@ -47,13 +47,7 @@ pub(crate) fn scores(
     let squares: f64 = errors.iter().map(|error| error * error).sum();
     let center = mean(measured);
     let total: f64 = measured.iter().map(|y| (y - center).powi(2)).sum();
-    let (mut safe, mut called, mut hit) = (0_u64, 0_u64, 0_u64);
-    for (y, p) in measured.iter().zip(predicted) {
-        safe += u64::from(*y <= limit);
-        called += u64::from(*p <= limit);
-        hit += u64::from(*y <= limit && *p <= limit);
-    }
-    let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+    let decision = safe_scores(measured, predicted, limit);
     Some(Scores {
         mape: mean(&relative),
         mape_interval: bootstrap(&relative, family, seed),
@@ -61,10 +55,37 @@ pub(crate) fn scores(
         r2: (total > 1e-12 * count).then(|| 1.0 - squares / total),
         p95_abs_error: quantile(&errors, 0.95),
         spearman: spearman(measured, predicted),
+        safe_precision: decision.safe_precision,
+        safe_recall: decision.safe_recall,
+        safe_base_rate: decision.safe_base_rate,
+    })
+}
+
+/// What the decision at a limit is worth, for a learner that makes no other statement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SafeScores {
+    /// Of the rows called safe, the share that is; absent where none is called so.
+    pub safe_precision: Option<f64>,
+    /// Of the safe rows, the share called so; absent where there is none.
+    pub safe_recall: Option<f64>,
+    /// Share of rows that are safe: what precision must be read against.
+    pub safe_base_rate: f64,
+}
+
+/// Judges the decision "at most `limit`"; of at least one row.
+pub(crate) fn safe_scores(measured: &[f64], predicted: &[f64], limit: f64) -> SafeScores {
+    let (mut safe, mut called, mut hit) = (0_u64, 0_u64, 0_u64);
+    for (y, p) in measured.iter().zip(predicted) {
+        safe += u64::from(*y <= limit);
+        called += u64::from(*p <= limit);
+        hit += u64::from(*y <= limit && *p <= limit);
+    }
+    let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+    SafeScores {
         safe_precision: share(hit, called),
         safe_recall: share(hit, safe),
-        safe_base_rate: safe as f64 / count,
-    })
+        safe_base_rate: safe as f64 / measured.len().max(1) as f64,
+    }
 }
 
 /// Percentile interval of the pooled mean, resampling whole families.

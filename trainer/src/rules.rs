@@ -1,6 +1,7 @@
 //! Readable rules: may this pair share, by a small decision tree of linfa.
 
 use crate::evaluate::{Prepared, check_limit};
+use crate::learners::RuleTreeOptions;
 use crate::matrix::{Matrix, medians};
 use crate::{Error, Examples, Split, parallel};
 use elastico_core::{DeviceKind, Seed};
@@ -69,9 +70,6 @@ pub enum Rule {
     },
 }
 
-/// linfa looks at each value of each feature at each node; more rows than this cost much and change little.
-const MOST_ROWS: usize = 5_000;
-const MOST_DEPTH: usize = 4;
 const MOST_FOLDS: usize = 5;
 
 /// Fits rules for "slowdown at most `limit`" and judges them on held-out families (on held-out pairs where there is one
@@ -96,7 +94,7 @@ pub fn rules(examples: &Examples, limit: f64) -> Result<Rules, Error> {
     // The last piece of work is the tree of all rows.
     let mut grown = parallel::map(folds.len() + 1, |index| {
         let train = folds.get(index).map_or(&all, |fold| &fold.train);
-        grow(examples, &sample(train, seed), train, limit)
+        grow_on(examples, train, limit, seed)
     });
     let root = grown.pop().ok_or(Error::NoSplit { rows: 0, reason: "there are no rows".to_owned() })??.0;
     let (mut called, mut safe, mut hit) = (0_u64, 0_u64, 0_u64);
@@ -126,44 +124,53 @@ pub fn rules(examples: &Examples, limit: f64) -> Result<Rules, Error> {
     })
 }
 
-fn sample(rows: &[u32], seed: Seed) -> Vec<u32> {
-    if rows.len() <= MOST_ROWS {
-        return rows.to_vec();
+/// At most `most` of the rows, drawn by the seed.
+fn sample(rows: usize, most: usize, seed: Seed) -> Vec<u32> {
+    let mut drawn: Vec<u32> = (0..rows as u32).collect();
+    if rows > most {
+        let mut stream = seed.stream("trainer.rules", &[]);
+        for index in 0..most {
+            let other = stream.random_range(index..rows);
+            drawn.swap(index, other);
+        }
+        drawn.truncate(most);
+        drawn.sort_unstable();
     }
-    let mut stream = seed.stream("trainer.rules", &[]);
-    let mut rows = rows.to_vec();
-    for index in 0..MOST_ROWS {
-        let other = stream.random_range(index..rows.len());
-        rows.swap(index, other);
-    }
-    rows.truncate(MOST_ROWS);
-    rows.sort_unstable();
-    rows
+    drawn
 }
 
-/// Grows on the sample, and counts support and purity on all of `rows`. Also returns the medians for missing values.
-fn grow(examples: &Examples, sample: &[u32], rows: &[u32], limit: f64) -> Result<(Rule, Vec<f32>), Error> {
-    let spec = physics(&examples.schema);
-    let impute = medians(&examples.features, examples.schema.width(), rows);
-    let prepared = Prepared::new(examples, &spec, &impute, sample);
-    let is_safe = |row: &u32| examples.slowdown[*row as usize] <= limit;
-    let records = Array2::from_shape_fn((sample.len(), prepared.features.width), |(row, column)| {
-        f64::from(prepared.features.row(row)[column])
+/// Grows on a sample of the rows, and counts support and purity on all of them.
+pub(crate) fn grow(
+    features: &Matrix,
+    names: &[String],
+    safe: &[bool],
+    options: &RuleTreeOptions,
+    seed: Seed,
+) -> Result<Rule, Error> {
+    let sample = sample(safe.len(), options.most_rows, seed);
+    let records = Array2::from_shape_fn((sample.len(), features.width), |(row, column)| {
+        f64::from(features.row(sample[row] as usize)[column])
     });
-    let labels = Array1::from_iter(sample.iter().map(is_safe));
-    let least = (sample.len() as f32 / 100.0).max(5.0);
+    let labels = Array1::from_iter(sample.iter().map(|&row| safe[row as usize]));
+    let least = (sample.len() as f64 * options.min_leaf_ratio).max(5.0) as f32;
     let tree = DecisionTree::params()
         .split_quality(SplitQuality::Gini)
-        .max_depth(Some(MOST_DEPTH))
+        .max_depth(Some(options.max_depth))
         .min_weight_leaf(least)
         .min_weight_split(2.0 * least)
         .fit(&Dataset::new(records, labels))
-        .map_err(|error| Error::Learner { learner: "rules", reason: error.to_string() })?;
-    let everything = Prepared::new(examples, &spec, &impute, rows);
-    let truth: Vec<bool> = rows.iter().map(is_safe).collect();
-    let reached: Vec<u32> = (0..rows.len() as u32).collect();
-    let rule = convert(tree.root_node(), &everything.names, &everything.features, &truth, &reached);
-    Ok((rule.simplified(), impute))
+        .map_err(|error| Error::Learner { learner: "rule_tree", reason: error.to_string() })?;
+    let reached: Vec<u32> = (0..safe.len() as u32).collect();
+    Ok(convert(tree.root_node(), names, features, safe, &reached).simplified())
+}
+
+/// Grows on some rows of the examples. Also returns the medians for missing values.
+fn grow_on(examples: &Examples, rows: &[u32], limit: f64, seed: Seed) -> Result<(Rule, Vec<f32>), Error> {
+    let impute = medians(&examples.features, examples.schema.width(), rows);
+    let prepared = Prepared::new(examples, &physics(&examples.schema), &impute, rows);
+    let safe: Vec<bool> = rows.iter().map(|&row| examples.slowdown[row as usize] <= limit).collect();
+    let rule = grow(&prepared.features, &prepared.names, &safe, &RuleTreeOptions::default(), seed)?;
+    Ok((rule, impute))
 }
 
 fn convert(
@@ -212,7 +219,7 @@ impl Rule {
         }
     }
 
-    fn says_safe(&self, names: &[String], row: &[f32]) -> bool {
+    pub(crate) fn says_safe(&self, names: &[String], row: &[f32]) -> bool {
         match self {
             Self::Verdict { safe, .. } => *safe,
             Self::If { feature, at_most, then, otherwise } => {

@@ -48,10 +48,18 @@ pub struct Groups {
     pub co_runner_family: Vec<u32>,
     /// Code into `devices`.
     pub device: Vec<u32>,
+    /// Code into `workloads`.
+    pub subject: Vec<u32>,
+    /// Code into `workloads`.
+    pub co_runner: Vec<u32>,
+    /// Device and sharing mode together: effects of workloads are not the same in two of them.
+    pub context: Vec<u32>,
     /// Names of families, sorted.
     pub families: Vec<String>,
     /// Names of devices, sorted.
     pub devices: Vec<String>,
+    /// Names of workloads, sorted.
+    pub workloads: Vec<String>,
 }
 
 impl Split {
@@ -133,6 +141,24 @@ impl Groups {
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.pair.len()
+    }
+
+    /// The groups of some rows, in their order.
+    #[must_use]
+    pub fn subset(&self, rows: &[u32]) -> Self {
+        let codes = |codes: &[u32]| rows.iter().map(|&row| codes[row as usize]).collect();
+        Self {
+            pair: codes(&self.pair),
+            subject_family: codes(&self.subject_family),
+            co_runner_family: codes(&self.co_runner_family),
+            device: codes(&self.device),
+            subject: codes(&self.subject),
+            co_runner: codes(&self.co_runner),
+            context: codes(&self.context),
+            families: self.families.clone(),
+            devices: self.devices.clone(),
+            workloads: self.workloads.clone(),
+        }
     }
 
     fn fold(&self, held_out: String, train: impl Fn(usize) -> bool, test: impl Fn(usize) -> bool) -> Fold {
@@ -226,6 +252,7 @@ mod tests {
         let mut groups = Groups {
             families: (0..8).map(|index| format!("family_{index}")).collect(),
             devices: (0..4).map(|index| format!("device_{index}")).collect(),
+            workloads: (0..24).map(|index| format!("workload_{index}")).collect(),
             ..Groups::default()
         };
         for &(subject, co_runner, device) in rows {
@@ -234,6 +261,9 @@ mod tests {
                 groups.subject_family.push(subject / 3);
                 groups.co_runner_family.push(co_runner / 3);
                 groups.device.push(device);
+                groups.subject.push(subject);
+                groups.co_runner.push(co_runner);
+                groups.context.push(device);
             }
         }
         groups

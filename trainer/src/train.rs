@@ -3,14 +3,11 @@
 use crate::calibrate::{Calibration, calibrate, check_level};
 use crate::card::card;
 use crate::evaluate::{EvaluateOptions, Evaluation, OutOfFold, Prepared, judge};
-use crate::learners::{Bounds, Fitted, LearnerKind};
+use crate::learners::{Choice, ForestOptions, LearnerKind, LearnerOptions, choose};
 use crate::metrics::Scores;
 use crate::{Error, Examples, Split};
 use elastico_core::Seed;
-use elastico_models::{
-    Aggregate, Body, Domain, Forest, Link, ModelMetadata, ModelSpec, Verification, export, fit_domain,
-    physics, verify,
-};
+use elastico_models::{Domain, ModelMetadata, ModelSpec, Verification, export, fit_domain, physics, verify};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,8 +24,8 @@ pub struct TrainOptions {
     pub level: f64,
     /// Largest size of the ONNX file; trees are left out, then leaves merged, until it fits.
     pub max_bytes: usize,
-    /// Most trees of a forest.
-    pub trees: usize,
+    /// How the learner is set, and what may be chosen.
+    pub settings: LearnerOptions,
     /// Splits to report, where possible.
     pub splits: Vec<Split>,
     /// More families (or devices) than this are dealt to this many folds.
@@ -45,7 +42,7 @@ impl Default for TrainOptions {
             limit: 1.2,
             level: 0.9,
             max_bytes: 2_000_000,
-            trees: 150,
+            settings: LearnerOptions::default(),
             splits: vec![Split::RandomPair, Split::UnseenFamily, Split::UnseenDevice],
             most_folds: 20,
             most_rows: 50_000,
@@ -112,12 +109,13 @@ pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Err
     let sampled = examples.sample(options.most_rows, options.seed);
     let examples = &*sampled;
     let domain = fit_domain(&examples.features, examples.schema.width())?;
-    let (bounds, mut spec) = fit_within(examples, &domain, options)?;
+    let (choice, mut spec) = fit_within(examples, &domain, options)?;
 
     let judging = EvaluateOptions {
         splits: options.splits.clone(),
         learners: vec![LearnerKind::Mean, options.learner],
-        bounds,
+        // What was chosen on all rows is chosen anew in each fold, or the scores would be of a choice that saw them.
+        settings: options.settings.with_size_of(&choice),
         limit: options.limit,
         seed: options.seed,
         most_folds: options.most_folds,
@@ -139,7 +137,7 @@ pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Err
     let calibration = calibrate(held, examples, options.level)?;
 
     spec.upper_offset_log = calibration.offset_log;
-    spec.metadata = metadata(examples, options, bounds, &evaluation, &calibration);
+    spec.metadata = metadata(examples, options, &choice, &evaluation, &calibration);
     let onnx = export(&spec)?;
     let verification = verify(&spec, &onnx, rows_to_verify(examples))?;
     // The metadata as the file has it, with what the export fills in.
@@ -161,39 +159,42 @@ fn fit_within(
     examples: &Examples,
     domain: &Domain,
     options: &TrainOptions,
-) -> Result<(Bounds, ModelSpec), Error> {
+) -> Result<(Choice, ModelSpec), Error> {
     const TRIES: usize = 10;
     let physics = physics(&examples.schema);
     let rows: Vec<u32> = (0..examples.rows() as u32).collect();
     let prepared = Prepared::new(examples, &physics, &domain.impute, &rows);
-    let mut bounds = Bounds { trees: options.trees, ..Bounds::default() };
-    bounds.check()?;
+    options.settings.check()?;
+    let training = prepared.training(options.limit);
+    let mut choice = choose(options.learner, &training, &options.settings, options.seed)?;
     let mut bytes = 0;
     for _ in 0..TRIES {
-        let fitted = options.learner.learner().fit(&prepared.training(), &bounds, options.seed)?;
-        let is_forest = matches!(fitted, Fitted::Forest(_));
+        let fitted = choice.fit(&training, options.seed)?;
         let spec = ModelSpec {
             schema: examples.schema.clone(),
             impute: domain.impute.clone(),
             physics: physics.clone(),
-            body: body(fitted, options.learner)?,
+            body: fitted.into_body(choice.learner)?,
             upper_offset_log: 0.0,
             domain_lower: domain.lower.clone(),
             domain_upper: domain.upper.clone(),
             domain_missing: domain.missing.clone(),
             domain_distance: None,
-            metadata: ModelMetadata::new(examples.schema.clone(), options.learner.as_str()),
+            metadata: ModelMetadata::new(examples.schema.clone(), choice.learner.as_str()),
         };
         bytes = export(&spec)?.len();
         // Metadata come on top of what is measured here.
         let room = options.max_bytes.saturating_sub(20_000);
         if bytes <= room {
-            return Ok((bounds, spec));
+            return Ok((choice, spec));
         }
-        if !is_forest || room == 0 || bounds.min_leaf >= examples.rows() {
-            break;
+        let learner = choice.learner;
+        match choice.options.forest_mut(learner) {
+            Some(forest) if room > 0 && forest.min_leaf < examples.rows() => {
+                *forest = smaller(*forest, bytes, room, examples.rows());
+            }
+            _ => break,
         }
-        bounds = smaller(bounds, bytes, room, examples.rows());
     }
     Err(Error::TooLarge { bytes, limit: options.max_bytes })
 }
@@ -201,47 +202,27 @@ fn fit_within(
 /// The next size to try. Trees go first: on Gavel's pairs 21 full trees lose 0.2 points of MAPE on random pairs against
 /// 150, while 150 trees with leaves of 7 rows, a file of that size too, lose 4.8 (and gain 1.2 on unseen families,
 /// well inside the interval there).
-fn smaller(bounds: Bounds, bytes: usize, room: usize, rows: usize) -> Bounds {
+fn smaller(forest: ForestOptions, bytes: usize, room: usize, rows: usize) -> ForestOptions {
     const LEAST_TREES: usize = 20;
     let ratio = room as f64 / bytes as f64;
-    let trees = (0.98 * ratio * bounds.trees as f64) as usize;
+    let trees = (0.98 * ratio * forest.trees as f64) as usize;
     if trees >= LEAST_TREES {
-        return Bounds { trees, ..bounds };
+        return ForestOptions { trees, ..forest };
     }
-    let trees = bounds.trees.min(LEAST_TREES);
-    let excess = trees as f64 / (ratio * bounds.trees as f64);
-    let min_leaf = (bounds.min_leaf as f64 * excess).ceil() as usize;
-    Bounds { trees, min_leaf: min_leaf.max(bounds.min_leaf + 1).min(rows), ..bounds }
-}
-
-fn body(fitted: Fitted, learner: LearnerKind) -> Result<Body, Error> {
-    Ok(match fitted {
-        Fitted::Constant(value) => Body::Constant(value),
-        Fitted::Linear(linear) => Body::Linear {
-            mean: linear.center.iter().map(|value| *value as f32).collect(),
-            scale: linear.scale.iter().map(|value| *value as f32).collect(),
-            weights: linear.weights,
-            bias: linear.bias,
-            link: Link::Log,
-        },
-        Fitted::Forest(trees) => Body::Forest(Forest { trees, aggregate: Aggregate::Mean, base: 0.0 }),
-        Fitted::Sharing { .. } => {
-            return Err(Error::Learner {
-                learner: learner.as_str(),
-                reason: "it is a formula to compare with, there is nothing to export".to_owned(),
-            });
-        }
-    })
+    let trees = forest.trees.min(LEAST_TREES);
+    let excess = trees as f64 / (ratio * forest.trees as f64);
+    let min_leaf = (forest.min_leaf as f64 * excess).ceil() as usize;
+    ForestOptions { trees, min_leaf: min_leaf.max(forest.min_leaf + 1).min(rows), ..forest }
 }
 
 fn metadata(
     examples: &Examples,
     options: &TrainOptions,
-    bounds: Bounds,
+    choice: &Choice,
     evaluation: &Evaluation,
     calibration: &Calibration,
 ) -> ModelMetadata {
-    let mut metadata = ModelMetadata::new(examples.schema.clone(), options.learner.as_str());
+    let mut metadata = ModelMetadata::new(examples.schema.clone(), choice.learner.as_str());
     metadata.devices.clone_from(&examples.groups.devices);
     metadata.device_kinds.clone_from(&examples.origin.device_kinds);
     metadata.sharing_modes.clone_from(&examples.origin.sharing_modes);
@@ -269,9 +250,11 @@ fn metadata(
             crate::Guarantee::None => "none".to_owned(),
         },
     );
-    if matches!(options.learner, LearnerKind::ExtraTrees | LearnerKind::RandomForest) {
-        fact("trees", bounds.trees.to_string());
-        fact("min_leaf", bounds.min_leaf.to_string());
+    for (name, value) in choice.options.describe(choice.learner) {
+        fact(&name, value);
+    }
+    if let Some(sentence) = choice.sentence() {
+        fact("chosen", sentence);
     }
     fact("sources", examples.origin.sources.join(", "));
     metadata

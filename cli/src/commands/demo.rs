@@ -12,7 +12,8 @@ use elastico_placement::{Allocator, Cluster, Jobs, Options};
 use elastico_profiler::{Campaign, RunOptions, Stopped};
 use elastico_report::{Column, Table, Value};
 use elastico_trainer::{
-    EvaluateOptions, Evaluation, ExampleOptions, Examples, LearnerKind, Split, TrainOptions, Trained,
+    EvaluateOptions, Evaluation, ExampleOptions, Examples, LearnerKind, LearnerOptions, Split, TrainOptions,
+    Trained,
 };
 use elastico_workloads::Catalogue;
 use std::path::{Path, PathBuf};
@@ -206,7 +207,7 @@ fn learn(examples: &Examples) -> anyhow::Result<(Evaluation, Trained, String)> {
         splits: vec![Split::RandomPair, Split::UnseenFamily],
         most_folds: FOLDS,
         most_rows: ROWS,
-        trees: TREES,
+        settings: LearnerOptions::default().with_trees(TREES),
         ..TrainOptions::default()
     };
     let trained = elastico_trainer::train(examples, &train_options)?;

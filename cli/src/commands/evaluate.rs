@@ -17,7 +17,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "SPLIT")]
     splits: Vec<Split>,
 
-    /// Learners: mean, processor_sharing, elastic_net, random_forest, extra_trees
+    /// Learners: mean, processor_sharing, saturation, gpu_lets, bias_filter, matrix_factorisation, elastic_net,
+    /// random_forest, extra_trees, boosting, rule_tree; auto = chosen inside the training part
     #[arg(long, value_delimiter = ',', value_name = "LEARNER")]
     learners: Vec<LearnerKind>,
 

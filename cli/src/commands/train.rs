@@ -61,7 +61,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     card: Option<PathBuf>,
 
-    /// Learner: mean, processor_sharing, elastic_net, random_forest, extra_trees
+    /// Learner: mean, processor_sharing, saturation, gpu_lets, bias_filter, matrix_factorisation, elastic_net,
+    /// random_forest, extra_trees, boosting, rule_tree; auto = chosen inside the training part
     #[arg(long, default_value = "extra_trees")]
     learner: LearnerKind,
 

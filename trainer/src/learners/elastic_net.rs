@@ -1,20 +1,19 @@
 //! Elastic net (Zou & Hastie 2005) on standardised features, by linfa.
 
-use super::{Bounds, Fitted, Learner, Linear, Training};
+use super::fitted::Linear;
+use super::{Fitted, Learner, LearnerOptions, Training};
 use crate::Error;
 use elastico_core::Seed;
+use elastico_models::Link;
 use linfa::Dataset;
 use linfa::traits::Fit as _;
 use ndarray::{Array1, Array2};
 
-/// A fixed, mild penalty: nothing is tuned on test rows. linfa's solver takes no row weights, so none are used.
+/// linfa's solver takes no row weights, so none are used.
 pub(crate) struct ElasticNet;
 
-const PENALTY: f64 = 0.01;
-const L1_RATIO: f64 = 0.5;
-
 impl Learner for ElasticNet {
-    fn fit(&self, training: &Training<'_>, _: &Bounds, _: Seed) -> Result<Fitted, Error> {
+    fn fit(&self, training: &Training<'_>, options: &LearnerOptions, _: Seed) -> Result<Fitted, Error> {
         let (rows, width) = (training.features.rows(), training.features.width);
         let mut center = vec![0.0; width];
         let mut scale = vec![0.0; width];
@@ -41,8 +40,8 @@ impl Learner for ElasticNet {
             (f64::from(training.features.row(row)[column]) - center[column]) / scale[column]
         });
         let fitted = linfa_elasticnet::ElasticNet::params()
-            .penalty(PENALTY)
-            .l1_ratio(L1_RATIO)
+            .penalty(options.elastic_net.penalty)
+            .l1_ratio(options.elastic_net.l1_ratio)
             .fit(&Dataset::new(records, Array1::from_iter(training.target.iter().copied())))
             .map_err(|error| Error::Learner { learner: "elastic_net", reason: error.to_string() })?;
         let weights = fitted.hyperplane().to_vec();
@@ -53,7 +52,7 @@ impl Learner for ElasticNet {
         if weights.iter().any(|weight| !weight.is_finite()) || !fitted.intercept().is_finite() {
             return Err(Error::Learner { learner: "elastic_net", reason: "the solver diverged".to_owned() });
         }
-        Ok(Fitted::Linear(Linear { weights, center, scale, bias: fitted.intercept() }))
+        Ok(Fitted::Linear(Linear { weights, center, scale, bias: fitted.intercept(), link: Link::Log }))
     }
 }
 
@@ -67,16 +66,15 @@ fn is_bounded(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Matrix;
+    use crate::learners::tests::Table;
 
     #[test]
     fn a_line_is_found_and_a_constant_column_ignored() {
         let values: Vec<f32> = (0..100).flat_map(|x| [x as f32, 7.0]).collect();
         let target: Vec<f64> = (0..100).map(|x| 0.02 * f64::from(x)).collect();
-        let features = Matrix::new(2, values);
-        let names = ["subject_x_ratio", "subject_y_ratio"].map(String::from);
-        let training = Training { features: &features, names: &names, target: &target, weights: None };
-        let Fitted::Linear(linear) = ElasticNet.fit(&training, &Bounds::default(), Seed(1)).unwrap() else {
+        let table = Table::of(&["subject_x_ratio", "subject_y_ratio"], values, target);
+        let options = LearnerOptions::default();
+        let Fitted::Linear(linear) = ElasticNet.fit(&table.training(), &options, Seed(1)).unwrap() else {
             panic!("not linear")
         };
         assert!((linear.predict(&[50.0, 7.0]) - 1.0).abs() < 0.02);

@@ -1,22 +1,20 @@
 //! Extra trees (Geurts, Ernst & Wehenkel 2006), by smartcore.
 
 use super::forest::{SubForest, grow};
-use super::{Bounds, Fitted, Learner, Training};
+use super::{Fitted, Learner, LearnerOptions, Training};
 use crate::Error;
 use elastico_core::Seed;
 use smartcore::ensemble::extra_trees_regressor::{ExtraTreesRegressor, ExtraTreesRegressorParameters};
 
 pub(crate) struct ExtraTrees;
 
-/// Share of the features that each node looks at.
-const FEATURES: f64 = 0.7;
-
 impl Learner for ExtraTrees {
-    fn fit(&self, training: &Training<'_>, bounds: &Bounds, seed: Seed) -> Result<Fitted, Error> {
-        grow("extra_trees", FEATURES, training, bounds, seed, |part: &SubForest<'_>| {
+    fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
+        let options = &options.extra_trees;
+        grow("extra_trees", training, options, seed, |part: &SubForest<'_>| {
             let parameters = ExtraTreesRegressorParameters {
-                max_depth: bounds.max_depth,
-                min_samples_leaf: bounds.min_leaf,
+                max_depth: options.max_depth,
+                min_samples_leaf: options.min_leaf,
                 min_samples_split: 2,
                 n_trees: part.trees,
                 m: Some(part.features),

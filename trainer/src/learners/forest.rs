@@ -1,9 +1,9 @@
 //! What both forests share: sub-forests over threads.
 
-use super::{Bounds, Fitted, Training};
+use super::{Fitted, ForestOptions, Training};
 use crate::{Error, parallel};
 use elastico_core::Seed;
-use elastico_models::{Tree, round_down};
+use elastico_models::{Aggregate, Forest, Tree, round_down};
 use rand::RngExt as _;
 use smartcore::linalg::basic::matrix::DenseMatrix;
 
@@ -75,9 +75,8 @@ impl Scale {
 /// Fits sub-forests over threads and concatenates them in order.
 pub(crate) fn grow(
     learner: &'static str,
-    share: f64,
     training: &Training<'_>,
-    bounds: &Bounds,
+    options: &ForestOptions,
     seed: Seed,
     fit: impl Fn(&SubForest<'_>) -> Result<Vec<Tree>, String> + Sync,
 ) -> Result<Fitted, Error> {
@@ -95,27 +94,27 @@ pub(crate) fn grow(
     let x = DenseMatrix::new(rows, width, columns, true).map_err(|failed| error(failed.to_string()))?;
     let y = training.target.to_vec();
     let mut stream = seed.stream("trainer.forest", &[learner]);
-    let parts = bounds.trees.div_ceil(PART);
+    let parts = options.trees.div_ceil(PART);
     let seeds: Vec<u64> = (0..parts).map(|_| stream.random()).collect();
     let grown = parallel::map(parts, |index| {
         fit(&SubForest {
             x: &x,
             y: &y,
             weights: training.weights,
-            trees: PART.min(bounds.trees - index * PART),
-            features: ((width as f64 * share).round() as usize).clamp(1, width),
+            trees: PART.min(options.trees - index * PART),
+            features: ((width as f64 * options.features_ratio).round() as usize).clamp(1, width),
             seed: seeds[index],
         })
     });
-    let mut trees = Vec::with_capacity(bounds.trees);
+    let mut trees = Vec::with_capacity(options.trees);
     for part in grown {
         trees.extend(part.map_err(error)?);
     }
     for node in trees.iter_mut().flat_map(|tree: &mut Tree| &mut tree.nodes).filter(|node| !node.is_leaf()) {
         node.threshold = scales[node.feature as usize].undo(node.threshold);
     }
-    if trees.len() != bounds.trees || trees.is_empty() {
-        return Err(error(format!("{} trees were read where {} were fitted", trees.len(), bounds.trees)));
+    if trees.len() != options.trees || trees.is_empty() {
+        return Err(error(format!("{} trees were read where {} were fitted", trees.len(), options.trees)));
     }
-    Ok(Fitted::Forest(trees))
+    Ok(Fitted::Forest(Forest { trees, aggregate: Aggregate::Mean, base: 0.0 }))
 }

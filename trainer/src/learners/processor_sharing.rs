@@ -1,6 +1,7 @@
 //! Processor sharing: two workloads that together need more than the device slow down by just that much.
 
-use super::{Bounds, Fitted, Learner, Training};
+use super::fitted::Linear;
+use super::{Fitted, Learner, LearnerOptions, Training};
 use crate::Error;
 use elastico_core::Seed;
 
@@ -11,13 +12,14 @@ pub(crate) struct ProcessorSharing;
 const BUSY: [&str; 2] = ["kernel_active_ratio", "sm_active_ratio"];
 
 impl Learner for ProcessorSharing {
-    fn fit(&self, training: &Training<'_>, _: &Bounds, _: Seed) -> Result<Fitted, Error> {
+    fn fit(&self, training: &Training<'_>, _: &LearnerOptions, _: Seed) -> Result<Fitted, Error> {
         let column = |name: String| training.names.iter().position(|known| *known == name);
         BUSY.iter()
             .find_map(|counter| {
                 let subject = column(format!("subject_{counter}"))?;
                 let co_runner = column(format!("co_runner_{counter}"))?;
-                Some(Fitted::Sharing { subject, co_runner })
+                let terms = [(subject, 1.0), (co_runner, 1.0)];
+                Some(Fitted::Linear(Linear::formula(training.features.width, 0.0, &terms)))
             })
             .ok_or_else(|| Error::Learner {
                 learner: "processor_sharing",
@@ -29,16 +31,16 @@ impl Learner for ProcessorSharing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Matrix;
+    use crate::learners::tests::Table;
 
     #[test]
     fn load_over_one_is_the_slowdown() {
-        let names = vec!["co_runner_sm_active_ratio".to_owned(), "subject_sm_active_ratio".to_owned()];
-        let features = Matrix::new(2, vec![0.75, 0.75, 0.25, 0.25]);
-        let training = Training { features: &features, names: &names, target: &[0.0, 0.0], weights: None };
-        let fitted = ProcessorSharing.fit(&training, &Bounds::default(), Seed(1)).unwrap();
-        assert_eq!(fitted.predict(&features), vec![1.5_f64.ln(), 0.0]);
-        let training = Training { names: &[], ..training };
-        assert!(ProcessorSharing.fit(&training, &Bounds::default(), Seed(1)).is_err());
+        let names = ["co_runner_sm_active_ratio", "subject_sm_active_ratio"];
+        let table = Table::of(&names, vec![0.75, 0.75, 0.25, 0.25], vec![0.0, 0.0]);
+        let options = LearnerOptions::default();
+        let fitted = ProcessorSharing.fit(&table.training(), &options, Seed(1)).unwrap();
+        assert_eq!(fitted.predict(&table.training()), vec![1.5_f64.ln(), 0.0]);
+        let unnamed = Training { names: &[], ..table.training() };
+        assert!(ProcessorSharing.fit(&unnamed, &options, Seed(1)).is_err());
     }
 }

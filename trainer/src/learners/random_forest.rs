@@ -1,22 +1,20 @@
 //! Random forest (Breiman 2001), by smartcore.
 
 use super::forest::{SubForest, grow};
-use super::{Bounds, Fitted, Learner, Training};
+use super::{Fitted, Learner, LearnerOptions, Training};
 use crate::Error;
 use elastico_core::Seed;
 use smartcore::ensemble::random_forest_regressor::{RandomForestRegressor, RandomForestRegressorParameters};
 
 pub(crate) struct RandomForest;
 
-/// Share of the features that each node looks at.
-const FEATURES: f64 = 0.5;
-
 impl Learner for RandomForest {
-    fn fit(&self, training: &Training<'_>, bounds: &Bounds, seed: Seed) -> Result<Fitted, Error> {
-        grow("random_forest", FEATURES, training, bounds, seed, |part: &SubForest<'_>| {
+    fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
+        let options = &options.random_forest;
+        grow("random_forest", training, options, seed, |part: &SubForest<'_>| {
             let parameters = RandomForestRegressorParameters {
-                max_depth: bounds.max_depth,
-                min_samples_leaf: bounds.min_leaf,
+                max_depth: options.max_depth,
+                min_samples_leaf: options.min_leaf,
                 min_samples_split: 2,
                 n_trees: part.trees,
                 m: Some(part.features),

@@ -4,8 +4,8 @@ use crate::made_up::{MadeUp, assemble};
 use elastico_core::{Seed, SharingMode};
 use elastico_models::{Backend, load_bytes};
 use elastico_trainer::{
-    Bounds, EvaluateOptions, ExampleOptions, Examples, Guarantee, Identities, LearnerKind, Rule, Split,
-    TrainOptions, evaluate, profiles, rules, train,
+    EvaluateOptions, ExampleOptions, Examples, Guarantee, Identities, LearnerKind, LearnerOptions, Rule,
+    Split, TrainOptions, evaluate, profiles, rules, train,
 };
 
 fn examples(made_up: &MadeUp) -> Examples {
@@ -13,7 +13,9 @@ fn examples(made_up: &MadeUp) -> Examples {
 }
 
 fn quick() -> TrainOptions {
-    TrainOptions { trees: 40, ..TrainOptions::default() }
+    let mut settings = LearnerOptions::default().with_trees(40);
+    settings.boosting.rounds = 50;
+    TrainOptions { settings, ..TrainOptions::default() }
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn a_row_is_what_the_model_will_encode() {
 fn evaluation_puts_the_formula_first_where_it_is_the_law() {
     let examples = examples(&MadeUp::default());
     let options =
-        EvaluateOptions { bounds: Bounds { trees: 40, ..Bounds::default() }, ..EvaluateOptions::default() };
+        EvaluateOptions { settings: LearnerOptions::default().with_trees(40), ..EvaluateOptions::default() };
     let evaluation = evaluate(&examples, &options).unwrap();
     let mape = |split, learner| evaluation.row(split, learner).unwrap().scores.as_ref().unwrap().mape;
     for split in [Split::RandomPair, Split::UnseenFamily] {
@@ -159,13 +161,58 @@ fn forests_shrink_until_the_file_fits() {
 #[test]
 fn plain_learners_export_too() {
     let examples = examples(&MadeUp::default());
-    for learner in [LearnerKind::Mean, LearnerKind::ElasticNet, LearnerKind::RandomForest] {
+    for learner in [
+        LearnerKind::Mean,
+        LearnerKind::ProcessorSharing,
+        LearnerKind::Saturation,
+        LearnerKind::ElasticNet,
+        LearnerKind::RandomForest,
+        LearnerKind::Boosting,
+    ] {
         let trained = train(&examples, &TrainOptions { learner, ..quick() }).unwrap();
         assert_eq!(trained.metadata.learner, learner.as_str());
         assert!(trained.verification.native_difference_ratio < 1e-5);
     }
-    let options = TrainOptions { learner: LearnerKind::ProcessorSharing, ..quick() };
-    assert!(train(&examples, &options).unwrap_err().to_string().contains("nothing to export"));
+}
+
+#[test]
+fn what_no_file_can_hold_is_refused_with_the_reason() {
+    let examples = examples(&MadeUp::default());
+    for (learner, reason) in [
+        (LearnerKind::BiasFilter, "knows workloads by name"),
+        (LearnerKind::MatrixFactorisation, "knows workloads by name"),
+        (LearnerKind::RuleTree, "safe or not"),
+        (LearnerKind::GpuLets, "`subject_l2_throughput_ratio` is not a feature"),
+    ] {
+        let error = train(&examples, &TrainOptions { learner, ..quick() }).unwrap_err().to_string();
+        assert!(error.contains(reason), "{learner}: {error}");
+    }
+}
+
+#[test]
+fn the_rule_tree_is_judged_on_its_decision_only() {
+    let examples = examples(&MadeUp { law: |a, b| if a + b > 1.1 { 1.5 } else { 1.0 }, ..MadeUp::default() });
+    let options = EvaluateOptions { learners: vec![LearnerKind::RuleTree], ..EvaluateOptions::default() };
+    let evaluation = evaluate(&examples, &options).unwrap();
+    let row = evaluation.row(Split::UnseenFamily, LearnerKind::RuleTree).unwrap();
+    let decision = row.decision.as_ref().unwrap();
+    assert!(row.scores.is_none() && row.reason.is_none());
+    assert!(decision.safe_precision.unwrap() > 0.9 && decision.safe_recall.unwrap() > 0.9, "{decision:?}");
+}
+
+#[test]
+fn auto_is_chosen_inside_the_training_part_and_says_so() {
+    let examples = examples(&MadeUp::default());
+    let mut settings = LearnerOptions::default().with_trees(20);
+    settings.candidates = vec![LearnerKind::Mean, LearnerKind::ExtraTrees];
+    let options = TrainOptions { learner: LearnerKind::Auto, settings, ..TrainOptions::default() };
+    let trained = train(&examples, &options).unwrap();
+    assert_eq!(trained.metadata.learner, "extra_trees");
+    let chosen = &trained.metadata.facts["chosen"];
+    assert!(chosen.contains("unseen_family folds") && chosen.contains("mean: "), "{chosen}");
+    assert!(trained.card.contains(chosen));
+    let row = trained.evaluation.row(Split::UnseenFamily, LearnerKind::Auto).unwrap();
+    assert!(row.scores.as_ref().unwrap().mape < 0.05);
 }
 
 #[test]

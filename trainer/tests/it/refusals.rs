@@ -4,8 +4,8 @@ use crate::made_up::{MadeUp, assemble};
 use elastico_core::{DeviceKind, Hint};
 use elastico_datasets::{IsolatedRow, PairRow};
 use elastico_trainer::{
-    Bounds, Error, EvaluateOptions, ExampleOptions, Examples, LearnerKind, Split, TrainOptions, evaluate,
-    rules, train,
+    Error, EvaluateOptions, ExampleOptions, Examples, LearnerKind, LearnerOptions, Split, TrainOptions,
+    evaluate, rules, train,
 };
 
 fn from_rows(change: impl Fn(&mut Vec<IsolatedRow>, &mut Vec<PairRow>)) -> Result<Examples, Error> {
@@ -76,15 +76,24 @@ fn device_kinds_do_not_mix_unasked() {
     assert!(matches!(of(&[DeviceKind::Cpu]), Err(Error::NoExamples { .. })));
 }
 
+fn few() -> EvaluateOptions {
+    let learners = vec![LearnerKind::Mean, LearnerKind::ProcessorSharing, LearnerKind::ExtraTrees];
+    EvaluateOptions { learners, ..EvaluateOptions::default() }
+}
+
+fn ten_trees() -> TrainOptions {
+    TrainOptions { settings: LearnerOptions::default().with_trees(10), ..TrainOptions::default() }
+}
+
 #[test]
 fn one_family_still_gets_what_is_possible() {
     let examples =
         from_rows(|_, pairs| pairs.retain(|row| row.pair_id.matches("family_00").count() == 2)).unwrap();
-    let evaluation = evaluate(&examples, &EvaluateOptions::default()).unwrap();
+    let evaluation = evaluate(&examples, &few()).unwrap();
     let row = |split| evaluation.row(split, LearnerKind::ExtraTrees).unwrap();
     assert!(row(Split::RandomPair).scores.is_some());
     assert!(row(Split::UnseenFamily).reason.as_ref().unwrap().contains("one family"));
-    let trained = train(&examples, &TrainOptions { trees: 10, ..TrainOptions::default() }).unwrap();
+    let trained = train(&examples, &ten_trees()).unwrap();
     assert!(trained.card.contains("one family") && trained.card.contains("Nothing is guaranteed"));
     assert!(rules(&examples, 1.2).is_ok());
 }
@@ -95,19 +104,19 @@ fn a_single_pair_cannot_be_judged() {
         from_rows(|_, pairs| pairs.retain(|row| row.pair_id == "family_00.v0 | family_00.v1")).unwrap();
     assert!(matches!(train(&examples, &TrainOptions::default()), Err(Error::NoSplit { .. })));
     assert!(matches!(rules(&examples, 1.2), Err(Error::NoSplit { .. })));
-    let evaluation = evaluate(&examples, &EvaluateOptions::default()).unwrap();
+    let evaluation = evaluate(&examples, &few()).unwrap();
     assert!(evaluation.rows.iter().all(|row| row.scores.is_none() && row.reason.is_some()));
 }
 
 #[test]
 fn equal_slowdowns_everywhere_are_learnt_as_such() {
     let examples = from_rows(|_, pairs| pairs.iter_mut().for_each(|row| row.slowdown_ratio = 1.5)).unwrap();
-    let evaluation = evaluate(&examples, &EvaluateOptions::default()).unwrap();
+    let evaluation = evaluate(&examples, &few()).unwrap();
     let scores =
         evaluation.row(Split::UnseenFamily, LearnerKind::ExtraTrees).unwrap().scores.as_ref().unwrap();
     assert!(scores.mape < 1e-6);
     assert_eq!((scores.r2, scores.safe_precision), (None, None));
-    assert!(train(&examples, &TrainOptions { trees: 10, ..TrainOptions::default() }).is_ok());
+    assert!(train(&examples, &ten_trees()).is_ok());
     assert!(rules(&examples, 1.2).is_ok());
 }
 
@@ -120,10 +129,16 @@ fn settings_outside_their_range_are_refused() {
         refused(EvaluateOptions { limit: 1.0, ..plain() }),
         "the limit of a safe slowdown is 1, it must be above 1"
     );
-    let bounds = |bounds| refused(EvaluateOptions { bounds, ..plain() });
-    assert!(bounds(Bounds { trees: 0, ..Bounds::default() }).contains("number of trees is 0"));
-    assert!(bounds(Bounds { min_leaf: 0, ..Bounds::default() }).contains("fewest rows of a leaf is 0"));
-    assert!(bounds(Bounds { max_depth: Some(1), ..Bounds::default() }).contains("depth of a tree is 1"));
+    let forest = |change: fn(&mut LearnerOptions)| {
+        let mut settings = LearnerOptions::default();
+        change(&mut settings);
+        refused(EvaluateOptions { settings, ..plain() })
+    };
+    assert!(forest(|settings| settings.extra_trees.trees = 0).contains("`extra_trees.trees` is 0"));
+    assert!(forest(|settings| settings.random_forest.min_leaf = 0).contains("`random_forest.min_leaf` is 0"));
+    assert!(
+        forest(|settings| settings.extra_trees.max_depth = Some(1)).contains("`extra_trees.max_depth` is 1")
+    );
     let level = TrainOptions { level: 1.0, ..TrainOptions::default() };
     assert!(train(&examples, &level).unwrap_err().to_string().contains("level of the upper bound is 1"));
     assert!(rules(&examples, f64::NAN).is_err());
