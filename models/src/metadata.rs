@@ -33,6 +33,10 @@ pub struct ModelMetadata {
     pub physics_features: Vec<String>,
     /// Device models in the training data.
     pub devices: Vec<String>,
+    /// Of each known device of `devices`, the values of the features that name a constant of the device: what a
+    /// scheduler without the table of chips writes into its rows.
+    #[serde(default)]
+    pub device_constants: BTreeMap<String, BTreeMap<String, f64>>,
     /// Whether the training data were measured, simulated or imported.
     pub device_kinds: Vec<DeviceKind>,
     /// Families of sharing modes in the training data, as [`elastico_core::SharingMode::family`] names them.
@@ -57,8 +61,8 @@ pub struct ModelMetadata {
 impl ModelMetadata {
     /// Metadata that know the features and the learner; the rest is to be filled in.
     ///
-    /// Export sets `schema`, `features`, `features_digest`, `training_ranges`, `physics_features` and `upper_offset_log` from
-    /// the model itself.
+    /// Export sets `schema`, `features`, `features_digest`, `training_ranges`, `physics_features`, `device_constants` and
+    /// `upper_offset_log` from the model itself.
     pub fn new(features: FeatureSchema, learner: impl Into<String>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -69,6 +73,7 @@ impl ModelMetadata {
             training_ranges: Vec::new(),
             physics_features: Vec::new(),
             devices: Vec::new(),
+            device_constants: BTreeMap::new(),
             device_kinds: Vec::new(),
             sharing_modes: Vec::new(),
             conformal_level: 0.9,

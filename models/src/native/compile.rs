@@ -1,9 +1,9 @@
 //! From the messages of a file to a plan; everything that the evaluation relies on is checked here.
 
+use super::ensemble;
 use super::plan::{Binary, Operand, Plan, Slot, Step};
 use super::product::Weights;
 use super::tensor::Constant;
-use super::trees::Trees;
 use crate::Error;
 use crate::onnx::ModelProto;
 use crate::onnx::export::{INPUT, ML_DOMAIN, ML_OPSET, OPSET, OUTPUTS};
@@ -180,7 +180,7 @@ impl Compiler {
             }
             reader.arity(1)?;
             let input = self.matrix(reader, 0, Number)?;
-            return Ok((Step::Trees(input, Trees::compile(node, input.width)?), 1, Number));
+            return Ok((Step::Trees(input, ensemble::compile(node, input.width)?), 1, Number));
         }
         if !matches!(node.domain.as_str(), "" | "ai.onnx") {
             return Err(reader.operator());

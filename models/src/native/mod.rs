@@ -1,9 +1,12 @@
 //! The back end that is always there: evaluates exactly the operators that the export writes.
 //!
 //! A file is compiled once into a flat plan. Rows then run through it in blocks that fit the cache, and within a block
-//! tree by tree, so that a tree is read from memory once per block rather than once per row.
+//! tree by tree, so that a tree is read from memory once per block rather than once per row. Many rows are shared out among
+//! all cores; each row's numbers are the same on any number of them, and alone.
 
 mod compile;
+mod ensemble;
+mod kernels;
 mod plan;
 mod product;
 mod tensor;

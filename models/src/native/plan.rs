@@ -1,12 +1,15 @@
 //! The compiled form of a graph and its evaluation over blocks of rows.
 
+use super::kernels::{Source, least, map, select, truth, zip};
 use super::product::Weights;
 use super::trees::Trees;
 use crate::predictor::Outputs;
 
 /// Rows that run through the plan together: all matrices of a block fit the second-level cache, and each tree is fetched
 /// once for this many rows.
-const BLOCK: usize = 256;
+const BLOCK: usize = 64;
+/// Rows for which a thread of its own pays.
+const ROWS_OF_THREAD: usize = 2048;
 
 /// A matrix that the plan computes; one stretch of the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,23 +89,9 @@ impl Arena<'_> {
 
     fn source<'a>(&'a self, operand: &'a Operand) -> Source<'a> {
         match operand {
-            Operand::Slot(slot) => Source { values: self.matrix(*slot), width: slot.width, rows: true },
-            Operand::Row(row) => Source { values: row, width: row.len(), rows: false },
+            Operand::Slot(slot) => Source::Rows { values: self.matrix(*slot), width: slot.width },
+            Operand::Row(row) => Source::Same(row),
         }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    values: &'a [f32],
-    width: usize,
-    rows: bool,
-}
-
-impl<'a> Source<'a> {
-    /// The values of a row; one value stands for all columns.
-    fn row(&self, row: usize) -> &'a [f32] {
-        if self.rows { &self.values[row * self.width..][..self.width] } else { self.values }
     }
 }
 
@@ -111,8 +100,40 @@ impl Plan {
         self.input.width
     }
 
-    /// Evaluates whole rows.
+    /// Evaluates whole rows, many of them on all cores.
     pub(crate) fn run(&self, rows: &[f32]) -> Outputs {
+        let total = rows.len() / self.input.width;
+        let most = total / ROWS_OF_THREAD;
+        let threads = if most < 2 {
+            1
+        } else {
+            std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(most)
+        };
+        if threads == 1 {
+            return self.run_here(rows);
+        }
+        let part = total.div_ceil(threads).next_multiple_of(BLOCK) * self.input.width;
+        let mut parts = Vec::new();
+        std::thread::scope(|scope| {
+            let (first, others) = rows.split_at(part.min(rows.len()));
+            let others: Vec<_> =
+                others.chunks(part).map(|rows| scope.spawn(|| self.run_here(rows))).collect();
+            parts.push(self.run_here(first));
+            // A panic there goes on here.
+            parts.extend(
+                others
+                    .into_iter()
+                    .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))),
+            );
+        });
+        let mut outputs = Outputs::with_capacity(total);
+        for part in &parts {
+            outputs.append(part);
+        }
+        outputs
+    }
+
+    fn run_here(&self, rows: &[f32]) -> Outputs {
         let total = rows.len() / self.input.width;
         let block = BLOCK.min(total);
         let mut arena = vec![0.0_f32; self.width * block];
@@ -142,8 +163,8 @@ impl Step {
             Self::Copy(a) => out.copy_from_slice(arena.matrix(*a)),
             Self::Clip(a, low, high) => map(arena.matrix(*a), out, |x| x.max(*low).min(*high)),
             Self::Least(a) => {
-                for (row, least) in arena.matrix(*a).chunks_exact(a.width).zip(out) {
-                    *least = row.iter().copied().fold(f32::INFINITY, f32::min);
+                for (row, out) in arena.matrix(*a).chunks_exact(a.width).zip(out) {
+                    *out = least(row);
                 }
             }
             Self::Binary(operator, a, b) => {
@@ -160,14 +181,7 @@ impl Step {
                 }
             }
             Self::Where(condition, a, b) => {
-                let (a, b) = (arena.source(a), arena.source(b));
-                let conditions = arena.matrix(*condition).chunks_exact(width);
-                for (index, (condition, out)) in conditions.zip(out.chunks_exact_mut(width)).enumerate() {
-                    let (a, b) = (a.row(index), b.row(index));
-                    for (column, (out, holds)) in out.iter_mut().zip(condition).enumerate() {
-                        *out = if *holds == 0.0 { pick(b, column) } else { pick(a, column) };
-                    }
-                }
+                select(arena.matrix(*condition), arena.source(a), arena.source(b), out, width);
             }
             Self::Columns(a, columns) => {
                 for (row, out) in arena.matrix(*a).chunks_exact(a.width).zip(out.chunks_exact_mut(width)) {
@@ -188,35 +202,6 @@ impl Step {
             }
             Self::Product(a, weights) => weights.multiply(arena.matrix(*a), out),
             Self::Trees(a, trees) => trees.run(arena.matrix(*a), a.width, out),
-        }
-    }
-}
-
-fn truth(holds: bool) -> f32 {
-    f32::from(u8::from(holds))
-}
-
-fn map(values: &[f32], out: &mut [f32], function: impl Fn(f32) -> f32) {
-    for (out, value) in out.iter_mut().zip(values) {
-        *out = function(*value);
-    }
-}
-
-fn pick(row: &[f32], column: usize) -> f32 {
-    if row.len() == 1 { row[0] } else { row[column] }
-}
-
-fn zip(a: Source<'_>, b: Source<'_>, out: &mut [f32], width: usize, function: impl Fn(f32, f32) -> f32) {
-    for (index, out) in out.chunks_exact_mut(width).enumerate() {
-        let (a, b) = (a.row(index), b.row(index));
-        if a.len() == width && b.len() == width {
-            for ((out, x), y) in out.iter_mut().zip(a).zip(b) {
-                *out = function(*x, *y);
-            }
-        } else {
-            for (column, out) in out.iter_mut().enumerate() {
-                *out = function(pick(a, column), pick(b, column));
-            }
         }
     }
 }

@@ -43,28 +43,36 @@ impl Weights {
             }
             Self::Matrix { width, tiles } => {
                 let height = tiles.first().map_or(0, Vec::len);
-                for (rows, out) in rows.chunks(ROWS * height).zip(out.chunks_mut(ROWS * width)) {
-                    let count = out.len() / width;
-                    let lanes: [&[f32]; ROWS] =
-                        std::array::from_fn(|lane| &rows[lane.min(count - 1) * height..][..height]);
-                    for (tile, start) in tiles.iter().zip((0..*width).step_by(TILE)) {
-                        let sums = tile_product(tile, lanes);
-                        let end = (start + TILE).min(*width);
-                        for (sums, out) in sums.iter().zip(out.chunks_exact_mut(*width)) {
-                            out[start..end].copy_from_slice(&sums[..end - start]);
-                        }
-                    }
-                }
+                let whole = rows.len() / (ROWS * height) * ROWS;
+                let (many, rest) = rows.split_at(whole * height);
+                let (out_many, out_rest) = out.split_at_mut(whole * width);
+                multiply::<ROWS>(tiles, many, out_many, *width);
+                multiply::<1>(tiles, rest, out_rest, *width);
             }
         }
     }
 }
 
-fn tile_product(tile: &[[f32; TILE]], rows: [&[f32]; ROWS]) -> [[f32; TILE]; ROWS] {
-    let mut sums = [[0.0; TILE]; ROWS];
-    let [a, b, c, d] = rows;
-    for ((((weights, a), b), c), d) in tile.iter().zip(a).zip(b).zip(c).zip(d) {
-        for (sums, x) in sums.iter_mut().zip([a, b, c, d]) {
+/// Multiplies `N` rows at a time; their number is a multiple of it.
+fn multiply<const N: usize>(tiles: &[Vec<[f32; TILE]>], rows: &[f32], out: &mut [f32], width: usize) {
+    let height = tiles.first().map_or(0, Vec::len);
+    for (rows, out) in rows.chunks_exact(N * height).zip(out.chunks_exact_mut(N * width)) {
+        let lanes: [&[f32]; N] = std::array::from_fn(|lane| &rows[lane * height..][..height]);
+        for (tile, start) in tiles.iter().zip((0..width).step_by(TILE)) {
+            let sums = tile_product(tile, lanes);
+            let end = (start + TILE).min(width);
+            for (sums, out) in sums.iter().zip(out.chunks_exact_mut(width)) {
+                out[start..end].copy_from_slice(&sums[..end - start]);
+            }
+        }
+    }
+}
+
+fn tile_product<const N: usize>(tile: &[[f32; TILE]], rows: [&[f32]; N]) -> [[f32; TILE]; N] {
+    let mut sums = [[0.0; TILE]; N];
+    for (index, weights) in tile.iter().enumerate() {
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let x = row[index];
             for (sum, weight) in sums.iter_mut().zip(weights) {
                 *sum += x * weight;
             }

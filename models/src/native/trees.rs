@@ -1,328 +1,161 @@
-//! The tree ensemble as one flat array of nodes.
-
-use crate::Error;
-use crate::onnx::proto::{AttributeProto, NodeProto};
-use std::collections::VecDeque;
+//! The trees of a forest as one flat array of nodes, and the walk through them.
 
 /// Walks that go on side by side, so that their waits for memory overlap.
 const LANES: usize = 8;
+/// Steps of a walk before it is looked at whether all lanes have arrived.
+const STEPS: u32 = 4;
 
-/// A split, whose children stand at `child` (left) and `child + 1`, or a leaf, whose value is in `threshold`.
+/// A split, whose children stand at `child` (left) and `child + 1`, or a leaf.
 ///
-/// A leaf has the child 0: the first node is the root of the first tree and nobody's child.
+/// A leaf leads to itself: no value is at most its threshold, which is NaN, and its right child is the leaf. So a step is the
+/// same for all nodes, without a branch that depends on the data.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     threshold: f32,
     feature: u32,
     child: u32,
+    /// What the leaf adds to the sum.
+    value: f32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Root {
+    node: u32,
+    /// Steps from the root to the deepest leaf.
+    depth: u32,
 }
 
 /// All trees, each breadth first from its root.
 #[derive(Debug, Clone)]
 pub(super) struct Trees {
-    roots: Vec<u32>,
+    roots: Vec<Root>,
     nodes: Vec<Node>,
     base: f32,
 }
 
-/// The attribute lists of one `TreeEnsembleRegressor`, of equal length where they must be.
-struct Lists<'a> {
-    trees: &'a [i64],
-    nodes: &'a [i64],
-    features: &'a [i64],
-    modes: &'a [prost::bytes::Bytes],
-    thresholds: &'a [f32],
-    lefts: &'a [i64],
-    rights: &'a [i64],
+/// A tree that is being laid out, from its root downwards.
+#[derive(Debug)]
+pub(super) struct TreeLayout<'a> {
+    trees: &'a mut Trees,
+    /// The first node of the next level; where splits are set beyond it, the tree is one level deeper.
+    next_level: usize,
 }
 
 impl Trees {
+    pub(super) fn new(nodes: usize, base: f32) -> Self {
+        Self { roots: Vec::new(), nodes: Vec::with_capacity(nodes), base }
+    }
+
+    /// Begins another tree.
+    pub(super) fn tree(&mut self) -> TreeLayout<'_> {
+        let root = self.nodes.len();
+        self.roots.push(Root { node: root as u32, depth: 0 });
+        self.nodes.push(Node::leaf(root, 0.0));
+        TreeLayout { trees: self, next_level: root }
+    }
+
     /// Writes the sum of all trees, in their order, for each row; rows have `width` values.
     pub(super) fn run(&self, rows: &[f32], width: usize, out: &mut [f32]) {
-        out.fill(0.0);
-        let row = |index: usize| &rows[index * width..][..width];
         if out.len() < LANES {
-            for (index, sum) in out.iter_mut().enumerate() {
-                for roots in self.roots.chunks(LANES) {
-                    let at = std::array::from_fn(|lane| roots[lane.min(roots.len() - 1)]);
-                    let values = self.walk(at, [row(index); LANES]);
-                    values[..roots.len()].iter().for_each(|value| *sum += value);
-                }
+            for (row, out) in rows.chunks_exact(width).zip(out) {
+                *out = self.row(row) + self.base;
             }
-        } else {
-            for root in &self.roots {
-                for (group, sums) in out.chunks_mut(LANES).enumerate() {
-                    let lanes = std::array::from_fn(|lane| row(group * LANES + lane.min(sums.len() - 1)));
-                    let values = self.walk([*root; LANES], lanes);
-                    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            return;
+        }
+        // Groups of rows, column by column: lanes that read one feature read one stretch of memory.
+        let mut groups = vec![[0.0; LANES]; out.len().div_ceil(LANES) * width];
+        for (rows, group) in rows.chunks(LANES * width).zip(groups.chunks_exact_mut(width)) {
+            for (lane, row) in rows.chunks_exact(width).enumerate() {
+                for (values, value) in group.iter_mut().zip(row) {
+                    values[lane] = *value;
                 }
             }
         }
-        for sum in out {
-            *sum += self.base;
+        let mut sums = vec![[0.0; LANES]; groups.len() / width];
+        for root in &self.roots {
+            for (group, sums) in groups.chunks_exact(width).zip(&mut sums) {
+                let leaves =
+                    self.walk([root.node; LANES], root.depth, |feature, lane| group[feature as usize][lane]);
+                for (sum, leaf) in sums.iter_mut().zip(leaves) {
+                    *sum += leaf;
+                }
+            }
+        }
+        for (out, sum) in out.iter_mut().zip(sums.as_flattened()) {
+            *out = sum + self.base;
         }
     }
 
-    /// Walks from nodes down to leaves, each lane over its own row. A walk that has arrived stays.
+    /// The sum over one row: the lanes are trees.
+    fn row(&self, row: &[f32]) -> f32 {
+        let mut sum = 0.0;
+        for roots in self.roots.chunks(LANES) {
+            let at = std::array::from_fn(|lane| roots[lane.min(roots.len() - 1)].node);
+            let depth = roots.iter().map(|root| root.depth).max().unwrap_or(0);
+            let leaves = self.walk(at, depth, |feature, _| row[feature as usize]);
+            for leaf in &leaves[..roots.len()] {
+                sum += leaf;
+            }
+        }
+        sum
+    }
+
+    /// Walks from roots to leaves, at most `depth` steps; `value` gives a feature of the row of a lane.
     #[inline]
-    fn walk(&self, mut at: [u32; LANES], rows: [&[f32]; LANES]) -> [f32; LANES] {
-        loop {
-            let mut moving = false;
-            for (at, row) in at.iter_mut().zip(rows) {
-                let node = self.nodes[*at as usize];
-                let goes_left = row[node.feature as usize] <= node.threshold;
-                let next = node.child + u32::from(!goes_left);
-                moving |= node.child != 0;
-                *at = if node.child == 0 { *at } else { next };
-            }
-            if !moving {
-                return at.map(|at| self.nodes[at as usize].threshold);
-            }
-        }
-    }
-
-    /// Checks and compiles the attributes of a `TreeEnsembleRegressor` over rows of `width` values.
-    pub(super) fn compile(node: &NodeProto, width: usize) -> Result<Self, Error> {
-        let attributes = Attributes { node };
-        attributes.check_names()?;
-        attributes.expect_integer("n_targets", 1)?;
-        attributes.expect_text("aggregate_function", b"SUM")?;
-        attributes.expect_text("post_transform", b"NONE")?;
-        let base = match attributes.floats("base_values") {
-            [] => 0.0,
-            [base] if base.is_finite() => *base,
-            _ => return Err(attributes.refuse("base_values", "must be one finite number")),
-        };
-        let lists = Lists {
-            trees: attributes.integers("nodes_treeids"),
-            nodes: attributes.integers("nodes_nodeids"),
-            features: attributes.integers("nodes_featureids"),
-            modes: attributes.find("nodes_modes").map_or(&[], |a| &a.strings),
-            thresholds: attributes.floats("nodes_values"),
-            lefts: attributes.integers("nodes_truenodeids"),
-            rights: attributes.integers("nodes_falsenodeids"),
-        };
-        let total = lists.trees.len();
-        let lengths = [
-            ("nodes_nodeids", lists.nodes.len()),
-            ("nodes_featureids", lists.features.len()),
-            ("nodes_modes", lists.modes.len()),
-            ("nodes_values", lists.thresholds.len()),
-            ("nodes_truenodeids", lists.lefts.len()),
-            ("nodes_falsenodeids", lists.rights.len()),
-        ];
-        for (name, length) in lengths {
-            if length != total {
-                return Err(attributes.refuse(name, format!("has {length} entries for {total} nodes")));
-            }
-        }
-        if total == 0 || u32::try_from(total).is_err() {
-            return Err(attributes.refuse("nodes_treeids", format!("names {total} nodes")));
-        }
-        let starts = tree_starts(&lists).map_err(|reason| attributes.refuse("nodes_nodeids", reason))?;
-        let leaves = leaf_values(&attributes, &lists, &starts)?;
-        let mut trees =
-            Self { roots: Vec::with_capacity(starts.len()), nodes: Vec::with_capacity(total), base };
-        for (index, start) in starts.iter().enumerate() {
-            let end = starts.get(index + 1).copied().unwrap_or(total);
-            trees.push_tree(&lists, &leaves, *start..end, width).map_err(|reason| {
-                attributes.refuse("nodes_truenodeids", format!("in tree {index}: {reason}"))
-            })?;
-        }
-        Ok(trees)
-    }
-
-    /// Lays one tree out breadth first; a node that is reached twice, or never, is refused.
-    fn push_tree(
-        &mut self,
-        lists: &Lists<'_>,
-        leaves: &[Option<f32>],
-        range: std::ops::Range<usize>,
-        width: usize,
-    ) -> Result<(), String> {
-        let root = self.nodes.len();
-        self.roots.push(root as u32);
-        let placeholder = Node { threshold: 0.0, feature: 0, child: 0 };
-        self.nodes.push(placeholder);
-        let mut queue = VecDeque::from([(range.start, root)]);
-        let mut visited = vec![false; range.len()];
-        while let Some((source, target)) = queue.pop_front() {
-            let id = source - range.start;
-            if std::mem::replace(&mut visited[id], true) {
-                return Err(format!("node {id} is reached twice"));
-            }
-            if let Some(value) = leaves[source] {
-                self.nodes[target] = Node { threshold: value, feature: 0, child: 0 };
-                continue;
-            }
-            let feature = u32::try_from(lists.features[source]).ok().filter(|f| (*f as usize) < width);
-            let Some(feature) = feature else {
-                return Err(format!("node {id} splits on feature {} of {width}", lists.features[source]));
-            };
-            let threshold = lists.thresholds[source];
-            if !threshold.is_finite() {
-                return Err(format!("node {id} has the threshold {threshold}"));
-            }
-            let child = self.nodes.len();
-            self.nodes[target] = Node { threshold, feature, child: child as u32 };
-            for (offset, next) in [lists.lefts[source], lists.rights[source]].into_iter().enumerate() {
-                let next = usize::try_from(next).ok().filter(|next| *next < range.len());
-                let Some(next) = next else {
-                    return Err(format!("node {id} has a child outside the tree"));
-                };
-                // A node that is reached twice would also outgrow the array; visited stops it first.
-                if visited[next] {
-                    return Err(format!("node {next} is reached twice"));
-                }
-                self.nodes.push(placeholder);
-                queue.push_back((range.start + next, child + offset));
-            }
-        }
-        match visited.iter().position(|reached| !reached) {
-            None => Ok(()),
-            Some(id) => Err(format!("node {id} is never reached")),
-        }
-    }
-}
-
-/// Where each tree's nodes begin; nodes must be grouped by tree and numbered from 0 within it.
-fn tree_starts(lists: &Lists<'_>) -> Result<Vec<usize>, String> {
-    let mut starts = Vec::new();
-    let is = |id: i64, wanted: usize| usize::try_from(id) == Ok(wanted);
-    for (index, (tree, node)) in lists.trees.iter().zip(lists.nodes).enumerate() {
-        if *node == 0 && is(*tree, starts.len()) {
-            starts.push(index);
-            continue;
-        }
-        let inside =
-            starts.last().is_some_and(|start| is(*tree, starts.len() - 1) && is(*node, index - start));
-        if !inside {
-            return Err(format!("entry {index} is node {node} of tree {tree}, out of order"));
-        }
-    }
-    Ok(starts)
-}
-
-/// The value of each leaf by position, `None` for a split.
-fn leaf_values(
-    attributes: &Attributes<'_>,
-    lists: &Lists<'_>,
-    starts: &[usize],
-) -> Result<Vec<Option<f32>>, Error> {
-    let trees = attributes.integers("target_treeids");
-    let nodes = attributes.integers("target_nodeids");
-    let targets = attributes.integers("target_ids");
-    let weights = attributes.floats("target_weights");
-    for (name, length) in
-        [("target_nodeids", nodes.len()), ("target_ids", targets.len()), ("target_weights", weights.len())]
-    {
-        if length != trees.len() {
-            return Err(attributes.refuse(name, format!("has {length} entries for {} leaves", trees.len())));
-        }
-    }
-    let mut leaves = vec![None; lists.trees.len()];
-    for (index, ((tree, node), (target, weight))) in
-        trees.iter().zip(nodes).zip(targets.iter().zip(weights)).enumerate()
-    {
-        let position = usize::try_from(*tree).ok().and_then(|tree| {
-            let start = *starts.get(tree)?;
-            let end = starts.get(tree + 1).copied().unwrap_or(lists.trees.len());
-            start.checked_add(usize::try_from(*node).ok()?).filter(|position| *position < end)
-        });
-        let slot = position.filter(|_| *target == 0 && weight.is_finite()).and_then(|p| leaves.get_mut(p));
-        if let Some(slot @ None) = slot {
-            *slot = Some(*weight);
-        } else {
-            let reason =
-                format!("entry {index} gives target {target} of node {node} of tree {tree} {weight}");
-            return Err(attributes.refuse("target_nodeids", reason));
-        }
-    }
-    for (index, (mode, leaf)) in lists.modes.iter().zip(&leaves).enumerate() {
-        let sound = match &mode[..] {
-            b"LEAF" => leaf.is_some(),
-            b"BRANCH_LEQ" => leaf.is_none(),
-            other => {
-                let mode = String::from_utf8_lossy(&other[..other.len().min(40)]);
-                return Err(Error::Operator {
-                    node: attributes.node.name.clone(),
-                    operator: format!("TreeEnsembleRegressor with mode {mode}"),
-                });
+    fn walk(&self, mut at: [u32; LANES], depth: u32, value: impl Fn(u32, usize) -> f32) -> [f32; LANES] {
+        let step = |at: &mut [u32; LANES]| {
+            for (lane, at) in at.iter_mut().enumerate() {
+                let node = &self.nodes[*at as usize];
+                let goes_left = value(node.feature, lane) <= node.threshold;
+                *at = node.child.wrapping_add(u32::from(!goes_left));
             }
         };
-        if !sound {
-            return Err(attributes.refuse("nodes_modes", format!("entry {index} and the leaf values differ")));
+        let mut left = depth;
+        while left >= STEPS {
+            for _ in 1..STEPS {
+                step(&mut at);
+            }
+            let before = at;
+            step(&mut at);
+            if at == before {
+                left = 0;
+                break;
+            }
+            left -= STEPS;
         }
+        for _ in 0..left {
+            step(&mut at);
+        }
+        at.map(|at| self.nodes[at as usize].value)
     }
-    Ok(leaves)
 }
 
-struct Attributes<'a> {
-    node: &'a NodeProto,
+impl Node {
+    fn leaf(place: usize, value: f32) -> Self {
+        Self { threshold: f32::NAN, feature: 0, child: (place as u32).wrapping_sub(1), value }
+    }
 }
 
-impl<'a> Attributes<'a> {
-    const KNOWN: [&'static str; 15] = [
-        "n_targets",
-        "aggregate_function",
-        "post_transform",
-        "base_values",
-        "nodes_treeids",
-        "nodes_nodeids",
-        "nodes_featureids",
-        "nodes_modes",
-        "nodes_values",
-        "nodes_truenodeids",
-        "nodes_falsenodeids",
-        "target_treeids",
-        "target_nodeids",
-        "target_ids",
-        "target_weights",
-    ];
-
-    fn refuse(&self, attribute: &str, reason: impl Into<String>) -> Error {
-        Error::graph(format!("attribute {attribute} of node `{}`", self.node.name), reason)
+impl TreeLayout<'_> {
+    pub(super) fn root(&self) -> usize {
+        self.trees.roots.last().map_or(0, |root| root.node as usize)
     }
 
-    /// Attributes that we do not write could change the meaning, so none is passed over.
-    fn check_names(&self) -> Result<(), Error> {
-        for (index, attribute) in self.node.attribute.iter().enumerate() {
-            let twice = self.node.attribute[..index].iter().any(|other| other.name == attribute.name);
-            if twice || !Self::KNOWN.contains(&attribute.name.as_str()) {
-                return Err(self.refuse(&attribute.name, "is unknown here or occurs twice"));
+    pub(super) fn set_leaf(&mut self, place: usize, value: f32) {
+        self.trees.nodes[place] = Node::leaf(place, value);
+    }
+
+    /// Makes room for two children and gives their places. Splits are set in the order of their places.
+    pub(super) fn set_split(&mut self, place: usize, feature: u32, threshold: f32) -> [usize; 2] {
+        let child = self.trees.nodes.len();
+        if place >= self.next_level {
+            self.next_level = child;
+            if let Some(root) = self.trees.roots.last_mut() {
+                root.depth += 1;
             }
         }
-        Ok(())
-    }
-
-    fn find(&self, name: &str) -> Option<&'a AttributeProto> {
-        self.node.attribute.iter().find(|attribute| attribute.name == name)
-    }
-
-    fn integers(&self, name: &str) -> &'a [i64] {
-        self.find(name).map_or(&[], |attribute| &attribute.ints)
-    }
-
-    fn floats(&self, name: &str) -> &'a [f32] {
-        self.find(name).map_or(&[], |attribute| &attribute.floats)
-    }
-
-    fn expect_integer(&self, name: &str, wanted: i64) -> Result<(), Error> {
-        match self.find(name).and_then(|attribute| attribute.i) {
-            Some(value) if value == wanted => Ok(()),
-            found => Err(self.refuse(name, format!("is {found:?}, not {wanted}"))),
-        }
-    }
-
-    /// An absent text means the standard's default, which is the one that we accept.
-    fn expect_text(&self, name: &str, wanted: &[u8]) -> Result<(), Error> {
-        match self.find(name).map(|attribute| attribute.s.as_deref().unwrap_or_default()) {
-            Some(value) if value != wanted => {
-                let value = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
-                let operator = format!("TreeEnsembleRegressor with {name} {value}");
-                Err(Error::Operator { node: self.node.name.clone(), operator })
-            }
-            _ => Ok(()),
-        }
+        self.trees.nodes[place] = Node { threshold, feature, child: child as u32, value: 0.0 };
+        self.trees.nodes.extend([Node::leaf(child, 0.0), Node::leaf(child + 1, 0.0)]);
+        [child, child + 1]
     }
 }

@@ -105,6 +105,11 @@ fn complete(spec: &ModelSpec) -> ModelMetadata {
     metadata.features_digest = spec.schema.digest();
     metadata.training_ranges =
         spec.domain_lower.iter().copied().zip(spec.domain_upper.iter().copied()).collect();
+    let constants = |device: &String| {
+        let constants = spec.schema.device_constants(device);
+        (!constants.is_empty()).then(|| (device.clone(), constants))
+    };
+    metadata.device_constants = metadata.devices.iter().filter_map(constants).collect();
     metadata.physics_features = spec.physics.names().to_vec();
     metadata.upper_offset_log = spec.upper_offset_log;
     metadata.achieved_coverage = metadata.achieved_coverage.filter(|coverage| coverage.is_finite());

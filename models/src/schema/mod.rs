@@ -9,7 +9,7 @@ use crate::{Error, FIELDS, WorkloadProfile};
 use elastico_core::{Digest, SharingMode, chip};
 use serde::{Deserialize, Serialize};
 use source::{ContextSource, DEVICE, SHARING, SideSource, Source};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// One feature of a pair.
@@ -224,6 +224,17 @@ impl FeatureSchema {
             ContextSource::Harness => Some(0.0),
         };
         self.context.iter().map(|source| narrow(value(source))).collect()
+    }
+
+    /// The constants of a device by the names of the features that read them; empty for a device that is no chip of the
+    /// table.
+    pub fn device_constants(&self, device: &str) -> BTreeMap<String, f64> {
+        let Some(chip) = chip(device.strip_prefix("sim:").unwrap_or(device)) else { return BTreeMap::new() };
+        DEVICE
+            .iter()
+            .filter(|(name, ..)| self.position(name).is_some())
+            .map(|(name, _, constant)| ((*name).to_owned(), constant(chip)))
+            .collect()
     }
 
     /// Appends one row from values that were looked up before: copies of slices, without a look-up.

@@ -12,19 +12,24 @@ pub(crate) fn random(purpose: &str) -> elastico_core::Stream {
     Seed(7).stream(purpose, &["models"])
 }
 
+/// A value that fits a unit.
+pub(crate) fn value(unit: &str, random: &mut elastico_core::Stream) -> f64 {
+    let uniform: f64 = random.random();
+    match unit {
+        "ratio" => uniform,
+        "seconds" => 1e-3 * 1e3_f64.powf(uniform),
+        "bytes" => 1e6 * 1e4_f64.powf(uniform),
+        _ => 10.0 * 1e8_f64.powf(uniform),
+    }
+}
+
 /// Rows with values that fit each feature's unit; one value in 20 is missing.
 pub(crate) fn rows(schema: &FeatureSchema, total: usize) -> Vec<f32> {
     let mut random = random("rows");
     let mut rows = Vec::with_capacity(total * schema.width());
     for _ in 0..total {
         for feature in schema.features() {
-            let uniform: f64 = random.random();
-            let value = match feature.unit.as_str() {
-                "ratio" => uniform,
-                "seconds" => 1e-3 * 1e3_f64.powf(uniform),
-                "bytes" => 1e6 * 1e4_f64.powf(uniform),
-                _ => 10.0 * 1e8_f64.powf(uniform),
-            };
+            let value = value(&feature.unit, &mut random);
             rows.push(if random.random_bool(0.05) { f32::NAN } else { value as f32 });
         }
     }
@@ -127,7 +132,16 @@ pub(crate) fn bodies() -> Vec<(&'static str, ModelSpec, Vec<f32>)> {
 pub(crate) fn model(total: usize, body: impl FnOnce(&[Vec<f32>]) -> Body) -> (ModelSpec, Vec<f32>) {
     let schema = FeatureSchema::standard();
     let rows = rows(&schema, total);
-    let domain = fit_domain(&rows, schema.width()).unwrap();
+    (model_of(schema, &rows, body), rows)
+}
+
+/// A model made from rows.
+pub(crate) fn model_of(
+    schema: FeatureSchema,
+    rows: &[f32],
+    body: impl FnOnce(&[Vec<f32>]) -> Body,
+) -> ModelSpec {
+    let domain = fit_domain(rows, schema.width()).unwrap();
     let physics = physics(&schema);
     let prepared: Vec<_> = rows
         .chunks_exact(schema.width())
@@ -140,7 +154,7 @@ pub(crate) fn model(total: usize, body: impl FnOnce(&[Vec<f32>]) -> Body) -> (Mo
     let mut metadata = ModelMetadata::new(schema.clone(), "random");
     metadata.devices = vec!["h100".into()];
     metadata.scores.insert("random_pair".into(), [("mape".into(), 0.1), ("r2".into(), f64::NAN)].into());
-    let spec = ModelSpec {
+    ModelSpec {
         schema,
         impute: domain.impute,
         physics,
@@ -151,8 +165,7 @@ pub(crate) fn model(total: usize, body: impl FnOnce(&[Vec<f32>]) -> Body) -> (Mo
         domain_missing: domain.missing,
         domain_distance: None,
         metadata,
-    };
-    (spec, rows)
+    }
 }
 
 fn workspace() -> PathBuf {
