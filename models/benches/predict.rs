@@ -15,10 +15,10 @@
 mod support;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use elastico_core::{DeviceKind, Estimate, FamilyId, Seed, SharingMode, WorkloadId, WorkloadKind};
+use elastico_core::{Estimate, Seed, SharingMode};
 use elastico_models::{
-    Backend, DomainDistance, FIELDS, FeatureSchema, Prediction, Predictor, Profiles, Side, WorkloadProfile,
-    export, load_bytes,
+    Backend, DomainDistance, FeatureSchema, Prediction, Predictor, Profiles, Side, WorkloadProfile, export,
+    load_bytes,
 };
 use rand::RngExt as _;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -39,28 +39,6 @@ fn model(profiles: &[&WorkloadProfile], pairs: &[[u32; 3]]) -> (Vec<u8>, Feature
     let limit = DomainDistance::limit_for(&distance.distances(&rows), 0.9);
     spec.domain_distance = Some(distance.with_limit(limit));
     (export(&spec).unwrap(), spec.schema)
-}
-
-fn profiles() -> Profiles {
-    let mut random = support::random("profiles");
-    let profile = |index: usize| {
-        let mut fields = std::collections::BTreeMap::new();
-        for field in FIELDS.iter().filter(|field| field.name != "training_ratio") {
-            if random.random_bool(0.95) {
-                fields.insert(field.name.to_owned(), support::value(field.unit, &mut random));
-            }
-        }
-        WorkloadProfile {
-            workload: WorkloadId::new(format!("w{index:03}.x")).unwrap(),
-            family: FamilyId::new(format!("w{index:03}")).unwrap(),
-            kind: if index % 2 == 0 { WorkloadKind::Training } else { WorkloadKind::Inference },
-            device: "h100".into(),
-            device_kind: DeviceKind::Simulated,
-            fields,
-            shares: Vec::new(),
-        }
-    };
-    Profiles::new((0..WORKLOADS).map(profile)).unwrap()
 }
 
 /// Pairs as places of subject, co-runner and sharing mode.
@@ -88,7 +66,7 @@ fn rows(schema: &FeatureSchema, profiles: &[&WorkloadProfile], pairs: &[[u32; 3]
 }
 
 fn predict(criterion: &mut Criterion) {
-    let (profiles, pairs) = (profiles(), pairs());
+    let (profiles, pairs) = (support::profiles(WORKLOADS), pairs());
     let profiles: Vec<_> = profiles.iter().collect();
     let (bytes, schema) = model(&profiles, &pairs);
     let predictor = load_bytes(&bytes, Backend::Native).unwrap();

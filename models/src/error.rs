@@ -79,6 +79,19 @@ pub enum Error {
     /// Bytes that are no ONNX file.
     #[error("the file is not readable as ONNX")]
     Protobuf(#[source] prost::DecodeError),
+    /// A file of which some bytes are not those that were written.
+    #[error("the file is damaged: it was changed after it was written, its digest does not fit")]
+    Damaged,
+    /// A file of a format that came after this version.
+    #[error("the file is by a newer version: its {part} is {found}, this one reads {known}")]
+    Newer {
+        /// What is newer.
+        part: &'static str,
+        /// What the file has.
+        found: String,
+        /// The newest that is read.
+        known: String,
+    },
     /// An operator outside the set that the export writes.
     #[error("node `{node}` uses the operator {operator}, which the native back end does not evaluate")]
     Operator {
@@ -246,7 +259,10 @@ impl Hint for Error {
                 ));
             }
             Self::SchemaMismatch { .. } => "train the model and encode the rows with the same feature list",
-            Self::Protobuf(_) | Self::Operator { .. } | Self::Graph { .. } | Self::NotElastico { .. } => {
+            Self::Damaged => "copy the file again from where it was written, or train the model again",
+            Self::Newer { .. } => "update ElastiCo, or train the model with this version",
+            Self::Protobuf(_) => "use a file that `elastico train` wrote, copied as a whole",
+            Self::Operator { .. } | Self::Graph { .. } | Self::NotElastico { .. } => {
                 "use a file that `elastico train` wrote"
             }
             Self::NotReadBack { .. } => "train the model again with this version of ElastiCo",

@@ -7,6 +7,12 @@ use std::collections::BTreeMap;
 
 /// The schema id of the metadata.
 pub(crate) const SCHEMA: &str = "elastico.model/1";
+/// Whether a schema id is of a later version than ours.
+pub(crate) fn is_newer(schema: &str) -> bool {
+    let version = |schema: &str| schema.strip_prefix("elastico.model/")?.parse::<u32>().ok();
+    version(schema) > version(SCHEMA)
+}
+
 /// The key of the metadata in the ONNX file; its value is the JSON of [`ModelMetadata`].
 pub(crate) const KEY: &str = "elastico.metadata";
 

@@ -2,9 +2,11 @@
 
 use crate::native::Native;
 use crate::onnx::ModelProto;
+use crate::onnx::export::{IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET};
 use crate::runtime;
 use crate::{Error, ModelMetadata, metadata, onnx};
 use elastico_core::Slowdown;
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 /// What a model says about one row.
@@ -101,8 +103,19 @@ pub fn load_bytes(bytes: &[u8], options: impl Into<LoadOptions>) -> Result<Box<d
 pub(crate) fn read_metadata(model: &ModelProto) -> Result<ModelMetadata, Error> {
     let refuse = |reason: String| Err(Error::NotElastico { reason });
     let Some(entry) = model.metadata_props.iter().find(|entry| entry.key == metadata::KEY) else {
-        return refuse(format!("it has no `{}`", metadata::KEY));
+        let producer: String = model.producer_name.chars().take(40).collect();
+        return refuse(if producer.is_empty() {
+            format!("it has no `{}`", metadata::KEY)
+        } else {
+            format!("it has no `{}`, its producer is {producer}", metadata::KEY)
+        });
     };
+    // Before anything else: a later schema may have fields that this one has not.
+    if let Ok(Header { schema: Some(found) }) = serde_json::from_str(&entry.value)
+        && metadata::is_newer(&found)
+    {
+        return Err(Error::Newer { part: "schema", found, known: metadata::SCHEMA.to_owned() });
+    }
     let parsed: ModelMetadata = match serde_json::from_str(&entry.value) {
         Ok(parsed) => parsed,
         Err(error) => return refuse(format!("its `{}` is not readable: {error}", metadata::KEY)),
@@ -113,7 +126,36 @@ pub(crate) fn read_metadata(model: &ModelProto) -> Result<ModelMetadata, Error> 
     if parsed.features.digest() != parsed.features_digest {
         return refuse("the digest of its features is not the stated one".into());
     }
+    check_versions(model)?;
     Ok(parsed)
+}
+
+/// The part of the metadata that every version has.
+#[derive(serde::Deserialize)]
+struct Header {
+    schema: Option<String>,
+}
+
+/// Refuses a file of a later format than ours; an earlier one is no file of ours either.
+fn check_versions(model: &ModelProto) -> Result<(), Error> {
+    let check = |part: &'static str, found: i64, known: i64| match found.cmp(&known) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(Error::Newer { part, found: found.to_string(), known: known.to_string() }),
+        Ordering::Less => Err(Error::NotElastico { reason: format!("its {part} is {found}, not {known}") }),
+    };
+    check("ONNX format", model.ir_version, IR_VERSION)?;
+    for set in &model.opset_import {
+        match set.domain.as_str() {
+            "" | "ai.onnx" => check("operator set", set.version, OPSET)?,
+            ML_DOMAIN => check("operator set ai.onnx.ml", set.version, ML_OPSET)?,
+            domain => {
+                let domain: String = domain.chars().take(40).collect();
+                let operator = format!("set {domain} version {}", set.version);
+                return Err(Error::Operator { node: "the model".into(), operator });
+            }
+        }
+    }
+    Ok(())
 }
 
 impl ModelMetadata {

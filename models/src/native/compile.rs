@@ -6,7 +6,7 @@ use super::product::Weights;
 use super::tensor::Constant;
 use crate::Error;
 use crate::onnx::ModelProto;
-use crate::onnx::export::{INPUT, ML_DOMAIN, ML_OPSET, OPSET, OUTPUTS};
+use crate::onnx::export::{INPUT, ML_DOMAIN, OUTPUTS};
 use crate::onnx::proto::{FLOAT, GraphProto, NodeProto, ValueInfoProto};
 use crate::schema::MAX_WIDTH;
 use std::collections::BTreeMap;
@@ -33,17 +33,6 @@ pub(super) fn compile(model: &ModelProto) -> Result<Plan, Error> {
     let absent = |part: &str| Err(Error::graph(part.to_owned(), "is absent".to_owned()));
     if !model.functions.is_empty() || !model.training_info.is_empty() {
         return Err(Error::graph("the model", "has functions or training information"));
-    }
-    for set in &model.opset_import {
-        let known = match set.domain.as_str() {
-            "" | "ai.onnx" => set.version == OPSET,
-            ML_DOMAIN => set.version == ML_OPSET,
-            _ => false,
-        };
-        if !known {
-            let operator = format!("set {} version {}", set.domain, set.version);
-            return Err(Error::Operator { node: "the model".into(), operator });
-        }
     }
     let Some(graph) = &model.graph else { return absent("the graph") };
     let [input] = &graph.input[..] else {

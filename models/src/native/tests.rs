@@ -56,20 +56,22 @@ fn each_contradiction_is_refused_by_name() {
     assert!((predictions[0].slowdown.get().ln() - 0.8).abs() < 1e-6, "{predictions:?}");
     assert!((predictions[1].slowdown.get().ln() - 0.2).abs() < 1e-6, "{predictions:?}");
 
-    let cases: [(Change, &str); 36] = [
+    let cases: [(Change, &str); 38] = [
         (|m| m.graph = None, "the graph is absent"),
         (|m| m.metadata_props.clear(), "it has no `elastico.metadata`"),
         (|m| m.metadata_props[0].value = "{}".into(), "is not readable"),
         (
-            |m| m.metadata_props[0].value = m.metadata_props[0].value.replace("model/1", "model/9"),
-            "`elastico.model/9`",
+            |m| m.metadata_props[0].value = m.metadata_props[0].value.replace("model/1", "models/1"),
+            "`elastico.models/1`",
         ),
         (
             |m| m.metadata_props[0].value = m.metadata_props[0].value.replace("subject_sm_a", "subject_a"),
             "digest",
         ),
         (|m| m.functions.push(Bytes::from_static(b"x")), "has functions"),
-        (|m| m.opset_import[0].version = 7, "set  version 7"),
+        (|m| m.opset_import[0].version = 7, "its operator set is 7, not 18"),
+        (|m| m.opset_import[0].domain = "com.other".into(), "set com.other version 18"),
+        (|m| m.ir_version = 3, "its ONNX format is 3, not 8"),
         (|m| graph(m).input.clear(), "has 0 inputs"),
         (|m| graph(m).input[0].name = "x".into(), "is not `features`"),
         (|m| graph(m).input[0].r#type = None, "is no float matrix"),
@@ -121,6 +123,54 @@ fn each_contradiction_is_refused_by_name() {
         let error =
             Native::new(&broken).err().unwrap_or_else(|| panic!("case {index} ({wanted}) is accepted"));
         assert!(error.to_string().contains(wanted), "case {index}: `{error}` lacks `{wanted}`");
+    }
+}
+
+#[test]
+fn a_later_format_asks_for_an_update() {
+    use elastico_core::Hint as _;
+    let model = sound();
+    let cases: [(Change, &str); 5] = [
+        (|m| m.ir_version = 11, "its ONNX format is 11, this one reads 8"),
+        (|m| m.opset_import[0].version = 24, "its operator set is 24, this one reads 18"),
+        (|m| m.opset_import[1].version = 5, "its operator set ai.onnx.ml is 5, this one reads 3"),
+        (
+            |m| m.metadata_props[0].value = m.metadata_props[0].value.replace("model/1", "model/2"),
+            "its schema is elastico.model/2, this one reads elastico.model/1",
+        ),
+        (
+            |m| m.metadata_props[0].value = r#"{"schema": "elastico.model/12", "unheard": [1]}"#.into(),
+            "its schema is elastico.model/12",
+        ),
+    ];
+    for (change, wanted) in cases {
+        let mut newer = model.clone();
+        change(&mut newer);
+        newer.metadata_props.truncate(1);
+        let file = crate::onnx::seal(prost::Message::encode_to_vec(&newer));
+        let error = crate::load_bytes(&file, crate::Backend::Native).err().unwrap();
+        assert!(error.to_string().contains(wanted), "`{error}` lacks `{wanted}`");
+        assert!(error.hint().unwrap().starts_with("update ElastiCo"), "{error}");
+        assert_eq!(ModelSpec::from_onnx(&file).unwrap_err().to_string(), error.to_string());
+    }
+}
+
+#[test]
+fn what_this_version_would_not_write_is_not_read_back() {
+    use elastico_core::Hint as _;
+    for change in [
+        (|m| m.producer_version = "0.0.1".into()) as Change,
+        |m| graph(m).node[0].name = "other".into(),
+        |m| tensor(m, "domain_lower").raw_data = tensor(m, "domain_upper").raw_data.clone(),
+    ] {
+        let mut other = sound();
+        change(&mut other);
+        other.metadata_props.truncate(1);
+        let file = crate::onnx::seal(prost::Message::encode_to_vec(&other));
+        crate::load_bytes(&file, crate::Backend::Native).unwrap();
+        let error = ModelSpec::from_onnx(&file).unwrap_err();
+        assert!(matches!(error, crate::Error::NotReadBack { .. }), "{error}");
+        assert!(error.hint().is_some());
     }
 }
 

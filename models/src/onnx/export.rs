@@ -14,7 +14,7 @@ use prost::Message;
 /// The domain of the tree operators.
 pub(crate) const ML_DOMAIN: &str = "ai.onnx.ml";
 // IR 8, opset 18 and ai.onnx.ml 3 are read by every ONNX Runtime since 1.14; tools that lag behind read them too.
-const IR_VERSION: i64 = 8;
+pub(crate) const IR_VERSION: i64 = 8;
 pub(crate) const OPSET: i64 = 18;
 pub(crate) const ML_OPSET: i64 = 3;
 

@@ -26,8 +26,7 @@ pub(crate) fn check_seal(file: &[u8], model: &ModelProto) -> Result<(), Error> {
     if found.is_some_and(|digest| digest.as_str() == stated.value && file.ends_with(&entry(&digest))) {
         return Ok(());
     }
-    let reason = "it was changed after it was written: its digest does not fit".to_owned();
-    Err(Error::NotElastico { reason })
+    Err(Error::Damaged)
 }
 
 /// The bytes of the entry; their number does not depend on the digest.

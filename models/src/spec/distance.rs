@@ -352,3 +352,90 @@ fn first_largest(values: &[f64]) -> usize {
     let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     values.iter().position(|value| *value >= largest).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema(names: &[&str]) -> FeatureSchema {
+        FeatureSchema::new(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    const NAMES: [&str; 6] = [
+        "subject_a_ratio",
+        "subject_family=x",
+        "co_runner_b_bytes",
+        "sharing_mps_ratio",
+        "device_sm_total",
+        "harness=y",
+    ];
+
+    fn rows() -> Vec<f32> {
+        let row =
+            |i: u8| [f32::from(i) / 10.0 + 0.5, f32::from(i % 2), 10_f32.powi(i32::from(i)), 1.0, 80.0, 0.0];
+        (0..6).flat_map(row).collect()
+    }
+
+    #[test]
+    fn only_numbers_with_spread_enter_and_wide_ones_in_their_bounded_form() {
+        let fitted = DomainDistance::fit(&schema(&NAMES), &rows(), &[0.0; 6], 3, Seed(1));
+        assert_eq!((&fitted.plain[..], &fitted.bounded[..]), (&[0][..], &[2][..]));
+        assert_eq!(fitted.medians, [1e3], "the upper of the two in the middle");
+        assert_eq!((fitted.dimensions(), fitted.prototypes_total()), (2, 3));
+        assert!(fitted.limit().is_infinite());
+    }
+
+    #[test]
+    fn distances_by_hand() {
+        let schema = schema(&["subject_a_ratio", "subject_b_ratio"]);
+        // Standard deviations of 0.2 / √2 and 0.1 / √2 about 0.5.
+        let rows = [0.3, 0.5, 0.5, 0.4, 0.7, 0.5, 0.5, 0.6, 0.5, 0.5];
+        let fitted = DomainDistance::fit(&schema, &rows, &[0.5; 2], 1, Seed(1));
+        let found = fitted.distances(&[0.5, 0.5, 0.7, 0.6, f32::NAN, 0.5, 1e9, 0.5]);
+        assert_eq!(found[0].to_bits(), 0.0_f32.to_bits(), "the one prototype is the centre");
+        assert!((found[1] - std::f32::consts::SQRT_2).abs() < 1e-5, "both scores are √2: {found:?}");
+        assert_eq!(found[2].to_bits(), 0.0_f32.to_bits(), "missing values are imputed");
+        assert!(
+            (f64::from(found[3]) - 10.0 / 2.0_f64.sqrt()).abs() < 1e-4,
+            "one odd column counts 10: {found:?}"
+        );
+    }
+
+    #[test]
+    fn prototypes_are_far_apart_distinct_and_independent_of_the_order_of_the_rows() {
+        let (schema, rows) = (schema(&NAMES), rows());
+        let all = DomainDistance::fit(&schema, &rows, &[0.0; 6], 128, Seed(1));
+        assert_eq!(all.prototypes_total(), 6, "no more than there are distinct rows");
+        assert!(all.distances(&rows).iter().all(|distance| *distance < 1e-6));
+        let mut turned: Vec<f32> = rows.chunks_exact(6).rev().flatten().copied().collect();
+        turned.extend_from_slice(&rows);
+        let few = DomainDistance::fit(&schema, &rows, &[0.0; 6], 2, Seed(1));
+        let again = DomainDistance::fit(&schema, &turned, &[0.0; 6], 2, Seed(2));
+        assert_eq!(few.plain, again.plain);
+        let (a, b) = (few.distances(&rows), again.distances(&rows));
+        assert_eq!(
+            a.iter().map(|d| *d < 1e-6).collect::<Vec<_>>(),
+            b.iter().map(|d| *d < 1e-6).collect::<Vec<_>>(),
+            "the same rows are prototypes"
+        );
+    }
+
+    #[test]
+    fn a_limit_lies_in_a_gap() {
+        let distances = [0.1, 0.2, 0.3, 0.300_001, 0.300_002, 0.5, f32::NAN, 0.9];
+        assert!(
+            (DomainDistance::limit_for(&distances, 0.3) - 0.4).abs() < 1e-6,
+            "not within the cluster at 0.3"
+        );
+        assert!((DomainDistance::limit_for(&distances, 0.0) - 0.15).abs() < 1e-6);
+        assert!(DomainDistance::limit_for(&distances, 1.0) > 0.9);
+        assert!(DomainDistance::limit_for(&[], 0.9).is_infinite());
+    }
+
+    #[test]
+    fn without_columns_every_row_is_near() {
+        let fitted = DomainDistance::fit(&schema(&["sharing_mps_ratio"]), &[1.0, 0.0], &[0.0], 8, Seed(1));
+        assert_eq!((fitted.dimensions(), fitted.prototypes_total()), (0, 0));
+        assert_eq!(fitted.with_limit(0.1).distances(&[0.5]), [0.0]);
+    }
+}

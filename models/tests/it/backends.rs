@@ -1,23 +1,9 @@
 //! The same file gives the same numbers everywhere.
 
-use crate::support::{bodies, forest, library, linear, model, python};
+use crate::support::{bodies, forest, linear, model};
 use elastico_models::{
-    Backend, Body, EXPORT_TOLERANCE, Error, LoadOptions, ModelSpec, Prediction, export, load, load_bytes,
-    prepare, verify,
+    Backend, Body, EXPORT_TOLERANCE, Error, ModelSpec, export, load, load_bytes, prepare, verify,
 };
-use std::process::Command;
-
-fn largest_difference(a: &[Prediction], b: &[Prediction]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let difference = |x: f64, y: f64| (x - y).abs() / x;
-    a.iter()
-        .zip(b)
-        .map(|(a, b)| {
-            assert_eq!(a.in_domain, b.in_domain);
-            difference(a.slowdown.get(), b.slowdown.get()).max(difference(a.upper.get(), b.upper.get()))
-        })
-        .fold(0.0, f64::max)
-}
 
 #[test]
 fn native_meets_the_training_side_on_data_and_at_thresholds() {
@@ -51,53 +37,6 @@ fn a_file_of_another_model_is_not_verified() {
 }
 
 #[test]
-fn onnx_runtime_and_native_agree() {
-    let Some(library) = library() else { return };
-    for (name, spec, rows) in bodies() {
-        let bytes = export(&spec).unwrap();
-        let native = load_bytes(&bytes, Backend::Native).unwrap();
-        let options = LoadOptions { backend: Backend::Ort, library: Some(library.clone()) };
-        let ort = load_bytes(&bytes, options).unwrap();
-        assert_eq!((native.backend(), ort.backend()), ("native", "ort"));
-        let difference = largest_difference(&native.predict(&rows).unwrap(), &ort.predict(&rows).unwrap());
-        println!("{name}: {difference:.1e}");
-        assert!(difference <= 1e-6, "{name}: {difference}");
-        assert_eq!(ort.predict(&[]).unwrap(), []);
-    }
-}
-
-#[test]
-fn python_accepts_the_file_and_gives_the_same_numbers() {
-    let Some(python) = python() else { return };
-    let imports = Command::new(&python).args(["-c", "import onnx, onnxruntime"]).output().unwrap();
-    if !imports.status.success() {
-        println!("skipped: .venv has no onnx or no onnxruntime");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    for (name, spec, rows) in bodies() {
-        let bytes = export(&spec).unwrap();
-        let native = load_bytes(&bytes, Backend::Native).unwrap().predict(&rows).unwrap();
-        let expected: Vec<f32> = native
-            .iter()
-            .flat_map(|p| [p.slowdown.get() as f32, p.upper.get() as f32, f32::from(u8::from(p.in_domain))])
-            .collect();
-        let write = |file: &str, values: &[f32]| {
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            std::fs::write(folder.path().join(file), bytes).unwrap();
-        };
-        std::fs::write(folder.path().join("model.onnx"), &bytes).unwrap();
-        write("rows.f32", &rows);
-        write("expected.f32", &expected);
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/check_onnx.py");
-        let output = Command::new(&python).arg(script).arg(folder.path()).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {error}");
-        println!("{name}: {}", String::from_utf8_lossy(&output.stdout).trim());
-    }
-}
-
-#[test]
 fn many_rows_are_the_single_rows() {
     let (spec, rows) = model(200, |prepared| forest(prepared, 20, 6));
     let predictor = load_bytes(&export(&spec).unwrap(), Backend::Native).unwrap();
@@ -105,6 +44,10 @@ fn many_rows_are_the_single_rows() {
     for (row, expected) in rows.chunks_exact(spec.schema.width()).zip(&together) {
         assert_eq!(predictor.predict(row).unwrap(), [*expected]);
     }
+    let many: Vec<f32> = rows.iter().copied().cycle().take(27 * rows.len()).collect();
+    let repeated = predictor.predict(&many).unwrap();
+    assert_eq!(repeated.len(), 5400, "enough for several threads");
+    assert!(repeated.iter().zip(together.iter().cycle()).all(|(a, b)| a == b));
     assert!(together.iter().all(|p| p.in_domain && p.upper > p.slowdown), "training rows lie in the domain");
     assert_eq!(export(&spec).unwrap(), export(&spec).unwrap(), "equal models give equal bytes");
 }

@@ -5,5 +5,7 @@
 mod backends;
 mod libraries;
 mod malformed;
+mod parity;
+mod scheduler;
 mod specs;
 mod support;

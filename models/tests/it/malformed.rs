@@ -1,15 +1,18 @@
 //! Files that nobody should trust: an error each, never a panic, a hang or a huge allocation.
 
-use crate::support::{forest, linear, model};
+use crate::support::{bodies, forest, linear, model, python};
 use elastico_core::Hint as _;
-use elastico_models::{Backend, Error, export, load_bytes};
+use elastico_models::{Backend, Error, ModelSpec, export, load_bytes};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-static FILES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
+/// A small forest, a line, a correction and a distance.
+static FILES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let (trees, _) = model(20, |prepared| forest(prepared, 3, 3));
     let (line, _) = model(20, linear);
-    [unsealed(export(&trees).unwrap()), unsealed(export(&line).unwrap())]
+    let others = bodies().into_iter().filter(|(name, ..)| ["calibrated", "distance to one"].contains(name));
+    let specs = [trees, line].into_iter().chain(others.map(|(_, spec, _)| spec));
+    specs.map(|spec| unsealed(export(&spec).unwrap())).collect()
 });
 
 /// Without the digest at its end, which would refuse every mutation before anything else looks at the file.
@@ -26,6 +29,7 @@ fn survive(bytes: &[u8]) {
         let width = predictor.metadata().features.width();
         let _ = predictor.predict(&vec![0.5; 3 * width]);
     }
+    assert!(ModelSpec::from_onnx(bytes).is_err(), "without its digest no file comes back");
 }
 
 proptest! {
@@ -33,7 +37,7 @@ proptest! {
 
     #[test]
     fn mutated_files_never_panic(
-        file in 0_usize..2,
+        file in 0_usize..4,
         mutations in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..4), 1..4),
     ) {
         let mut bytes = FILES[file].clone();
@@ -51,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn cut_files_are_refused_or_survived(file in 0_usize..2, index in any::<prop::sample::Index>()) {
+    fn cut_files_are_refused_or_survived(file in 0_usize..4, index in any::<prop::sample::Index>()) {
         let bytes = &FILES[file];
         survive(&bytes[..index.index(bytes.len())]);
     }
@@ -72,10 +76,53 @@ fn every_cut_is_an_error() {
 }
 
 #[test]
-fn files_of_others_are_named_as_such() {
-    let error = load_bytes(b"", Backend::Native).err().unwrap();
-    assert!(matches!(error, Error::NotElastico { .. }), "{error}");
-    let error = load_bytes(b"not a model at all, but a text", Backend::Native).err().unwrap();
+fn each_kind_of_bad_file_has_its_error_and_its_hint() {
+    let file = export(&model(20, |prepared| forest(prepared, 3, 3)).0).unwrap();
+    let refused = |bytes: &[u8]| {
+        let error = load_bytes(bytes, Backend::Native).err().expect("a bad file is refused");
+        assert_eq!(ModelSpec::from_onnx(bytes).unwrap_err().to_string(), error.to_string());
+        let hint = error.hint().expect("a hint for each");
+        (error, hint)
+    };
+    let mut changed = file.clone();
+    changed[file.len() / 2] ^= 4;
+    let (error, hint) = refused(&changed);
+    assert!(matches!(error, Error::Damaged), "{error}");
+    assert!(hint.starts_with("copy the file again"), "{hint}");
+    let (error, hint) = refused(&file[..file.len() / 2]);
     assert!(matches!(error, Error::Protobuf(_)), "{error}");
-    assert!(error.hint().is_some());
+    assert!(hint.contains("as a whole"), "{hint}");
+    let (error, _) = refused(b"");
+    assert!(matches!(error, Error::NotElastico { .. }), "{error}");
+    let (error, _) = refused(b"not a model at all, but a text");
+    assert!(matches!(error, Error::Protobuf(_)), "{error}");
+}
+
+#[test]
+fn a_sound_file_of_another_producer_is_named_as_such() {
+    const SCRIPT: &str = "
+import sys
+import onnx
+from onnx import TensorProto, helper
+
+matrix = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ['N', 2])
+graph = helper.make_graph([helper.make_node('Exp', ['features'], ['slowdown'])], 'g', [matrix('features')], [matrix('slowdown')])
+model = helper.make_model(graph, producer_name='somebody', ir_version=8, opset_imports=[helper.make_opsetid('', 18)])
+onnx.checker.check_model(model, full_check=True)
+onnx.save(model, sys.argv[1])
+";
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("foreign.onnx");
+    let output = std::process::Command::new(python).args(["-c", SCRIPT]).arg(&path).output().unwrap();
+    if !output.status.success() {
+        println!("skipped: .venv has no onnx: {}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let error = elastico_models::load(&path, Backend::Auto).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "the file is no ElastiCo model: it has no `elastico.metadata`, its producer is somebody"
+    );
+    assert_eq!(error.hint().as_deref(), Some("use a file that `elastico train` wrote"));
 }

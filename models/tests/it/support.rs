@@ -1,9 +1,9 @@
 //! Random models and rows, the same for one seed.
 
-use elastico_core::Seed;
+use elastico_core::{DeviceKind, FamilyId, Seed, WorkloadId, WorkloadKind};
 use elastico_models::{
-    Aggregate, Body, Calibrated, DomainDistance, FeatureSchema, Forest, Link, ModelMetadata, ModelSpec, Tree,
-    TreeNode, fit_domain, physics, prepare,
+    Aggregate, Body, Calibrated, DomainDistance, FIELDS, FeatureSchema, Forest, Link, ModelMetadata,
+    ModelSpec, Tree, TreeNode, WorkloadProfile, fit_domain, physics, prepare,
 };
 use rand::RngExt as _;
 use std::path::PathBuf;
@@ -21,6 +21,30 @@ pub(crate) fn value(unit: &str, random: &mut elastico_core::Stream) -> f64 {
         "bytes" => 1e6 * 1e4_f64.powf(uniform),
         _ => 10.0 * 1e8_f64.powf(uniform),
     }
+}
+
+/// Simulated workloads `w000.x`, `w001.x`, …; some fields are missing.
+pub(crate) fn profiles(total: usize) -> Vec<WorkloadProfile> {
+    let mut random = random("profiles");
+    let profile = |index: usize| {
+        let mut fields = std::collections::BTreeMap::new();
+        for field in FIELDS.iter().filter(|field| field.name != "training_ratio") {
+            if random.random_bool(0.95) {
+                fields.insert(field.name.to_owned(), value(field.unit, &mut random));
+            }
+        }
+        let is_training = index.is_multiple_of(2);
+        WorkloadProfile {
+            workload: WorkloadId::new(format!("w{index:03}.x")).unwrap(),
+            family: FamilyId::new(format!("w{index:03}")).unwrap(),
+            kind: if is_training { WorkloadKind::Training } else { WorkloadKind::Inference },
+            device: "h100".into(),
+            device_kind: DeviceKind::Simulated,
+            fields,
+            shares: Vec::new(),
+        }
+    };
+    (0..total).map(profile).collect()
 }
 
 /// Rows with values that fit each feature's unit; one value in 20 is missing.
