@@ -2,6 +2,7 @@
 
 use crate::LearnerKind;
 use elastico_core::Hint;
+use std::path::PathBuf;
 
 /// Why examples, a judgement or a model could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +110,28 @@ pub enum Error {
         /// Which one.
         learner: LearnerKind,
     },
+    /// A file could not be read.
+    #[error("cannot read `{}`", file.display())]
+    Read {
+        /// Which one.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A mistake in a file of schema `elastico.train/1`.
+    #[error("{}:{line}:{column}: {message}", file.display())]
+    Config {
+        /// The file.
+        file: PathBuf,
+        /// Line from 1.
+        line: usize,
+        /// Column from 1.
+        column: usize,
+        /// What is wrong, in one line.
+        message: String,
+        /// The nearest known name.
+        suggestion: Option<String>,
+    },
     /// A learner failed on this data.
     #[error("{learner} cannot be fitted: {reason}")]
     Learner {
@@ -157,6 +180,11 @@ impl Hint for Error {
             Self::Unknown { known, .. } => Some(format!("one of {known}")),
             Self::NoSplit { .. } => Some("at least two different pairs are needed".into()),
             Self::TooLarge { .. } => Some("raise the size limit, or train with fewer trees".into()),
+            Self::Config { suggestion, .. } => Some(suggestion.as_ref().map_or_else(
+                || "docs/guides/predict.md says what may stand there".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            )),
+            Self::Read { .. } => Some("name a TOML file of schema `elastico.train/1`".into()),
             Self::Candidate { .. } => Some("`elastico evaluate` judges it beside the others".into()),
             Self::Setting { .. } | Self::Option { .. } | Self::Learner { .. } => None,
         }

@@ -20,6 +20,7 @@
 
 mod calibrate;
 mod card;
+mod config;
 mod error;
 mod evaluate;
 mod examples;
@@ -34,6 +35,7 @@ mod split;
 mod train;
 
 pub use calibrate::{Calibration, Guarantee};
+pub use config::{TRAIN_SCHEMA, TrainConfig};
 pub use error::Error;
 pub use evaluate::{EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
 pub use examples::{ExampleOptions, Examples, Identities, Origin};

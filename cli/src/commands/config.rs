@@ -5,6 +5,7 @@ use crate::output::{self, Talk};
 use clap::{Subcommand, ValueEnum};
 use elastico_placement::{Cluster, Jobs};
 use elastico_profiler::Campaign;
+use elastico_trainer::{LearnerKind, TrainConfig};
 use elastico_workloads::Catalogue;
 use std::path::PathBuf;
 
@@ -41,6 +42,8 @@ pub(crate) enum Kind {
     Cluster,
     /// Jobs for `place`
     Jobs,
+    /// Settings for `train` and `evaluate`
+    Train,
 }
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<Ending> {
@@ -54,6 +57,10 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<Ending> {
                 Kind::Catalogue => format!("{} benchmarks", Catalogue::read(file)?.iter().count()),
                 Kind::Cluster => format!("{} GPUs", Cluster::read(file)?.gpu_count()),
                 Kind::Jobs => format!("{} jobs", Jobs::read(file)?.job.len()),
+                Kind::Train => {
+                    let learner = TrainConfig::read(file)?.learner;
+                    format!("learner {}", learner.map_or("by default", LearnerKind::as_str))
+                }
             };
             Talk::new(false).say(format!("`{}` is sound: {summary}", file.display()));
         }
@@ -64,6 +71,12 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<Ending> {
                 }
                 Kind::Cluster => "cluster",
                 Kind::Jobs => "jobs",
+                Kind::Train => {
+                    return Err(usage(
+                        "the settings of training have no JSON schema yet",
+                        "see docs/guides/predict.md, or `elastico config check train` on a file",
+                    ));
+                }
                 Kind::Campaign => {
                     return Err(usage(
                         "a campaign has no JSON schema yet",

@@ -5,7 +5,7 @@ use crate::output::{self, Format, Talk};
 use elastico_core::Seed;
 use elastico_datasets::Dataset;
 use elastico_report::{Column, Table, Value};
-use elastico_trainer::{EvaluateOptions, Evaluation, Examples, LearnerKind, Split};
+use elastico_trainer::{EvaluateOptions, Evaluation, Examples, LearnerKind, Split, TrainConfig};
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -22,13 +22,17 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "LEARNER")]
     learners: Vec<LearnerKind>,
 
-    /// A slowdown up to this counts as safe to share
-    #[arg(long, default_value_t = 1.2, value_name = "SLOWDOWN")]
-    limit: f64,
+    /// Settings of the learners, a TOML file; flags go before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 
-    /// Seed of folds, forests and bootstrap
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// A slowdown up to this counts as safe to share [default: 1.2]
+    #[arg(long, value_name = "SLOWDOWN")]
+    limit: Option<f64>,
+
+    /// Seed of folds, forests and bootstrap [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
 
     #[command(flatten)]
     rows: super::train::Rows,
@@ -39,16 +43,20 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
-    let dataset = Dataset::read(&arguments.dataset)?;
-    let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
-    let mut options =
-        EvaluateOptions { limit: arguments.limit, seed: Seed(arguments.seed), ..EvaluateOptions::default() };
+    let mut options = EvaluateOptions::default();
+    if let Some(file) = &arguments.config {
+        TrainConfig::read(file)?.apply_to_evaluate(&mut options);
+    }
+    options.limit = arguments.limit.unwrap_or(options.limit);
+    options.seed = arguments.seed.map_or(options.seed, Seed);
     if !arguments.splits.is_empty() {
         options.splits.clone_from(&arguments.splits);
     }
     if !arguments.learners.is_empty() {
         options.learners.clone_from(&arguments.learners);
     }
+    let dataset = Dataset::read(&arguments.dataset)?;
+    let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
     talk.say(format!(
         "judging {} learners on {} splits of {} rows ({})",
         options.learners.len(),
@@ -91,6 +99,24 @@ pub(crate) fn table(evaluation: &Evaluation, is_complete: bool) -> Table {
     let title = format!("scores on {} data, safe = slowdown <= {}", kinds.join(" and "), evaluation.limit);
     let mut table = Table::new(evaluation.schema.clone(), title, columns);
     for row in &evaluation.rows {
+        if let Some(decision) = &row.decision {
+            let mut cells = vec![
+                row.split.as_str().into(),
+                row.learner.as_str().into(),
+                Value::Count(row.n),
+                Value::Missing,
+                Value::Missing,
+                Value::Missing,
+                optional(decision.safe_precision, 2),
+                optional(decision.safe_recall, 2),
+            ];
+            if is_complete {
+                cells.extend((0..4).map(|_| Value::Missing));
+                cells.push(Value::number(decision.safe_base_rate, 3));
+            }
+            table.push(cells);
+            continue;
+        }
         let Some(scores) = &row.scores else { continue };
         let mut cells = vec![
             row.split.as_str().into(),

@@ -4,7 +4,9 @@ use crate::failure::{Ending, usage};
 use crate::output::{self, Talk};
 use elastico_core::{DeviceKind, Seed};
 use elastico_datasets::Dataset;
-use elastico_trainer::{ExampleOptions, Examples, Identities, LearnerKind, TrainOptions, Trained};
+use elastico_trainer::{
+    ExampleOptions, Examples, Identities, LearnerKind, TrainConfig, TrainOptions, Trained,
+};
 use std::path::{Path, PathBuf};
 
 /// Which rows are learnt from, and how they are described.
@@ -61,22 +63,26 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     card: Option<PathBuf>,
 
-    /// Learner: mean, processor_sharing, saturation, gpu_lets, bias_filter, matrix_factorisation, elastic_net,
-    /// random_forest, extra_trees, boosting, rule_tree; auto = chosen inside the training part
-    #[arg(long, default_value = "extra_trees")]
-    learner: LearnerKind,
+    /// Settings of training and learners, a TOML file; flags go before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 
-    /// A slowdown up to this counts as safe to share
-    #[arg(long, default_value_t = 1.2, value_name = "SLOWDOWN")]
-    limit: f64,
+    /// Learner: mean, processor_sharing, saturation, gpu_lets, elastic_net, random_forest, extra_trees, boosting; auto =
+    /// chosen inside the training part [default: extra_trees]
+    #[arg(long)]
+    learner: Option<LearnerKind>,
 
-    /// The share of slowdowns that should lie under the upper bound
-    #[arg(long, default_value_t = 0.9, value_name = "RATIO")]
-    level: f64,
+    /// A slowdown up to this counts as safe to share [default: 1.2]
+    #[arg(long, value_name = "SLOWDOWN")]
+    limit: Option<f64>,
 
-    /// Seed of folds and forests
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// The share of slowdowns that should lie under the upper bound [default: 0.9]
+    #[arg(long, value_name = "RATIO")]
+    level: Option<f64>,
+
+    /// Seed of folds and forests [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
 
     #[command(flatten)]
     rows: Rows,
@@ -94,7 +100,22 @@ pub(crate) struct Arguments {
     dry_run: bool,
 }
 
+impl Arguments {
+    fn options(&self) -> anyhow::Result<TrainOptions> {
+        let mut options = TrainOptions::default();
+        if let Some(file) = &self.config {
+            TrainConfig::read(file)?.apply_to_train(&mut options);
+        }
+        options.learner = self.learner.unwrap_or(options.learner);
+        options.limit = self.limit.unwrap_or(options.limit);
+        options.level = self.level.unwrap_or(options.level);
+        options.seed = self.seed.map_or(options.seed, Seed);
+        Ok(options)
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
+    let options = arguments.options()?;
     let card = arguments.card.clone().unwrap_or_else(|| arguments.out.with_extension("md"));
     if card == arguments.out {
         return Err(usage(
@@ -103,13 +124,17 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         ));
     }
     for path in [&arguments.out, &card] {
-        output::refuse_existing(path, arguments.force, [&arguments.dataset])?;
+        output::refuse_existing(
+            path,
+            arguments.force,
+            std::iter::once(&arguments.dataset).chain(&arguments.config),
+        )?;
     }
     let dataset = Dataset::read(&arguments.dataset)?;
     let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
     let what = format!(
         "{} on {} rows of {} pairs ({}), {} features",
-        arguments.learner.as_str(),
+        options.learner.as_str(),
         examples.rows(),
         examples.origin.pairs_total,
         super::evaluate::kinds(&examples),
@@ -124,17 +149,10 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         output::prove_writable(path)?;
     }
     talk.say(format!("training {what}"));
-    let options = TrainOptions {
-        learner: arguments.learner,
-        limit: arguments.limit,
-        level: arguments.level,
-        seed: Seed(arguments.seed),
-        ..TrainOptions::default()
-    };
     let trained = elastico_trainer::train(&examples, &options)?;
     write(&trained, &arguments.out, &card, talk)?;
     if arguments.rules {
-        output::print(&elastico_trainer::rules(&examples, arguments.limit)?.to_string())?;
+        output::print(&elastico_trainer::rules(&examples, options.limit)?.to_string())?;
     }
     Ok(Ending::Done)
 }

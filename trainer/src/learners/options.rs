@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 /// How every learner is set.
 ///
-/// The same tables stand in a file of schema `elastico.train/1`; see [`TrainConfig`](crate::TrainConfig), which may also
-/// give several values for a setting to choose from.
+/// The same tables stand in a file of schema `elastico.train/1`; see [`TrainConfig`](crate::TrainConfig), which may also give
+/// several values of a setting to choose from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnerOptions {
@@ -21,6 +21,7 @@ pub struct LearnerOptions {
     /// The elastic net.
     pub elastic_net: ElasticNetOptions,
     /// The random forest.
+    #[serde(deserialize_with = "random_forest")]
     pub random_forest: ForestOptions,
     /// Extra trees.
     pub extra_trees: ForestOptions,
@@ -63,6 +64,26 @@ impl Default for LearnerOptions {
     }
 }
 
+/// A random forest whose nodes look at half of the features where the table does not say.
+fn random_forest<'de, D: serde::Deserializer<'de>>(from: D) -> Result<ForestOptions, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Table {
+        trees: Option<usize>,
+        max_depth: Option<u16>,
+        min_leaf: Option<usize>,
+        features_ratio: Option<f64>,
+    }
+    let table = Table::deserialize(from)?;
+    let plain = LearnerOptions::default().random_forest;
+    Ok(ForestOptions {
+        trees: table.trees.unwrap_or(plain.trees),
+        max_depth: table.max_depth.or(plain.max_depth),
+        min_leaf: table.min_leaf.unwrap_or(plain.min_leaf),
+        features_ratio: table.features_ratio.unwrap_or(plain.features_ratio),
+    })
+}
+
 /// How large a forest may grow, and what its nodes look at.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -73,8 +94,7 @@ pub struct ForestOptions {
     pub max_depth: Option<u16>,
     /// Fewest rows of a leaf.
     pub min_leaf: usize,
-    /// Share of the features that each node looks at. Where a file's table leaves it out, 0.7 (extra trees) or 0.5 (random
-    /// forest).
+    /// Share of the features that each node looks at; by default 0.7 of extra trees and 0.5 of a random forest.
     pub features_ratio: f64,
 }
 
