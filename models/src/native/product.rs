@@ -1,9 +1,10 @@
 //! The product of a block of rows with a constant matrix.
 
-/// Columns that are summed side by side: as many as fit the registers with [`ROWS`] rows.
-const TILE: usize = 8;
+/// Columns that are summed side by side: enough sums for one row to keep the adders busy, and for [`ROWS`] rows as many as
+/// there are registers.
+const TILE: usize = 16;
 /// Rows that share one pass over the weights.
-const ROWS: usize = 4;
+const ROWS: usize = 2;
 
 /// A constant matrix: one column, summed in double precision, or several, packed for single precision.
 #[derive(Debug, Clone)]
@@ -87,10 +88,10 @@ mod tests {
 
     #[test]
     fn products_by_hand_for_every_number_of_rows_and_columns() {
-        for width in [1, 2, 7, 8, 9, 17] {
+        for width in [1, 2, 15, 16, 17, 33] {
             let weights: Vec<f32> = (0..3 * width).map(|index| (index % 5) as f32 - 2.0).collect();
             let packed = Weights::new(&weights, width);
-            for height in 0..10 {
+            for height in 0..6 {
                 let rows: Vec<f32> = (0..3 * height).map(|index| (index % 7) as f32).collect();
                 let mut out = vec![f32::NAN; height * width];
                 packed.multiply(&rows, &mut out);

@@ -26,7 +26,7 @@ const MOST_ROWS: usize = 50_000;
 /// scores are the least, so the order of the rows does not matter.
 ///
 /// A file computes the squared distance in single precision as `|x|² − 2 x·p + |p|²`; evaluators may add up in any order.
-/// A row whose squared distance lies within `(D + 4) ε (|x|² + |p|²)` of the squared limit, where D is the number of
+/// A row whose squared distance lies within `(D + 4) ε (3 |x|² + 2 l²)` of the squared limit l², where D is the number of
 /// columns and ε = 2⁻²³, may so be called near or far; [`verify`](crate::verify) does not compare the flag of such a row.
 /// [`limit_for`](Self::limit_for) gives a limit in a gap, where no known row lies.
 #[derive(Debug, Clone, PartialEq)]
@@ -124,7 +124,7 @@ impl DomainDistance {
             .map(|row| {
                 scores.clear();
                 self.push_scores(row, &mut scores);
-                self.nearest(&scores).0.sqrt() as f32
+                self.nearest(&scores).sqrt() as f32
             })
             .collect()
     }
@@ -200,11 +200,12 @@ impl DomainDistance {
         }
         let mut scores = Vec::with_capacity(self.dimensions());
         self.push_scores(row, &mut scores);
-        let (nearest, prototype) = self.nearest(&scores);
+        let nearest = self.nearest(&scores);
         let limit = f64::from(self.limit_squared);
-        let tolerance = (self.dimensions() + 4) as f64
-            * f64::from(f32::EPSILON)
-            * (squared(&scores) + squared(prototype)).max(limit);
+        // The sums of D products err by at most D ε (|x|² + |p|²) / 2 each, and no prototype within reach of the limit has
+        // a square above 2 |x|² + 2 l².
+        let tolerance =
+            (self.dimensions() + 4) as f64 * f64::from(f32::EPSILON) * (3.0 * squared(&scores) + 2.0 * limit);
         if (nearest - limit).abs() <= tolerance { None } else { Some(nearest < limit) }
     }
 
@@ -263,13 +264,13 @@ impl DomainDistance {
         }
     }
 
-    /// The squared distance to the nearest prototype, and that prototype.
-    fn nearest(&self, scores: &[f32]) -> (f64, &[f32]) {
+    /// The squared distance to the nearest prototype.
+    fn nearest(&self, scores: &[f32]) -> f64 {
         self.prototypes
             .chunks_exact(self.dimensions().max(1))
-            .map(|prototype| (distance(scores, prototype), prototype))
-            .min_by(|a, b| a.0.total_cmp(&b.0))
-            .unwrap_or((0.0, &[]))
+            .map(|prototype| distance(scores, prototype))
+            .min_by(f64::total_cmp)
+            .unwrap_or(0.0)
     }
 
     fn choose(&self, rows: &[f32], most: usize, seed: Seed) -> Vec<f32> {
