@@ -2,7 +2,8 @@
 //!
 //! The peer is Python's onnxruntime on the same file and the same pairs, in turns within one run; it needs numpy and
 //! onnxruntime in the workspace's `.venv`. Both sides begin with the profiles in memory: they look up the values of
-//! each workload once, put a row of them together for each pair, and predict with all cores.
+//! each workload once, put a row of them together for each pair, and predict with all cores. On a machine that has other
+//! work to do, the processor time of both, which is printed too, says more than the clock.
 
 #![expect(
     clippy::unwrap_used,
@@ -137,12 +138,17 @@ fn beside_python(
     let run = || predictor.predict(&rows(schema, profiles, pairs)).unwrap();
     compare(&run(), folder.path());
     let (mut ratios, mut own, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut own_used, mut their_used) = (0.0, 0.0);
     for _ in 0..REPEATS {
-        let start = Instant::now();
+        let (start, used) = (Instant::now(), processor_seconds());
         std::hint::black_box(run());
-        own.push(start.elapsed().as_secs_f64());
-        theirs.push(peer.seconds());
-        ratios.push(own[own.len() - 1] / theirs[theirs.len() - 1]);
+        let seconds = start.elapsed().as_secs_f64();
+        own_used += processor_seconds() - used;
+        let [their_seconds, used] = peer.seconds();
+        their_used += used;
+        own.push(seconds);
+        theirs.push(their_seconds);
+        ratios.push(seconds / their_seconds);
     }
     peer.stop();
     let ratio = Estimate::geometric(&ratios, 0.95).expect("several repeats");
@@ -156,6 +162,22 @@ fn beside_python(
         ratio.lower,
         ratio.upper,
     );
+    println!(
+        "processor time of each: native {:.0} ms, Python {:.0} ms, ratio {:.3}",
+        own_used / REPEATS as f64 * 1e3,
+        their_used / REPEATS as f64 * 1e3,
+        own_used / their_used
+    );
+}
+
+/// Processor time that this process has used, in clock ticks of 10 ms; NaN where the system does not tell.
+fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, in brackets, may hold spaces; user and system time are fields 14 and 15.
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks =
+        |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    (ticks(11) + ticks(12)) / 100.0
 }
 
 /// Both must have done the same work.
@@ -198,9 +220,12 @@ impl Peer {
         None
     }
 
-    fn seconds(&mut self) -> f64 {
+    /// Seconds of one run, on the clock and of the processors.
+    fn seconds(&mut self) -> [f64; 2] {
         writeln!(self.child.stdin.as_mut().unwrap(), "go").unwrap();
-        self.answers.next().unwrap().unwrap().parse().unwrap()
+        let answer = self.answers.next().unwrap().unwrap();
+        let mut numbers = answer.split(' ').map(|number| number.parse().unwrap());
+        std::array::from_fn(|_| numbers.next().unwrap())
     }
 
     fn stop(&mut self) {

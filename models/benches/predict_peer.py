@@ -2,7 +2,8 @@
 
 The folder holds model.onnx, profiles.json, pairs.u32 (subject, co-runner and sharing mode of each pair) and sharing.json (name
 and both shares of each mode). For each line on standard input it builds the rows from the profiles, predicts them with all
-cores and prints how many seconds both took; before the first it writes its outputs to peer.f32.
+cores and prints how many seconds both took, on the clock and of the processors; before the first it writes its outputs to
+peer.f32.
 """
 
 import json
@@ -60,9 +61,9 @@ def main(folder: Path) -> None:
     np.concatenate(predict(), axis=1).tofile(folder / "peer.f32")
     print(onnxruntime.__version__, flush=True)
     for _ in sys.stdin:
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         predict()
-        print(time.perf_counter() - start, flush=True)
+        print(time.perf_counter() - start, time.process_time() - used, flush=True)
 
 
 if __name__ == "__main__":
