@@ -116,15 +116,18 @@ impl Plan {
         let mut parts = Vec::new();
         std::thread::scope(|scope| {
             let (first, others) = rows.split_at(part.min(rows.len()));
-            let others: Vec<_> =
-                others.chunks(part).map(|rows| scope.spawn(|| self.run_here(rows))).collect();
+            let start = |rows| {
+                let work = move || self.run_here(rows);
+                (rows, std::thread::Builder::new().spawn_scoped(scope, work).ok())
+            };
+            let others: Vec<_> = others.chunks(part).map(start).collect();
             parts.push(self.run_here(first));
-            // A panic there goes on here.
-            parts.extend(
-                others
-                    .into_iter()
-                    .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))),
-            );
+            parts.extend(others.into_iter().map(|(rows, thread)| match thread {
+                // A panic there goes on here.
+                Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // The system had no thread to give.
+                None => self.run_here(rows),
+            }));
         });
         let mut outputs = Outputs::with_capacity(total);
         for part in &parts {

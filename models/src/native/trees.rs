@@ -159,3 +159,47 @@ impl TreeLayout<'_> {
         [child, child + 1]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree that asks `x <= 0`, `x <= 1`, … one after another; the leaf of level `i` is `i` + 1.
+    fn chain(trees: &mut Trees, depth: u32) {
+        let mut tree = trees.tree();
+        let mut place = tree.root();
+        for level in 0..depth {
+            let [left, right] = tree.set_split(place, 1, level as f32);
+            tree.set_leaf(left, level as f32 + 1.0);
+            place = right;
+        }
+        tree.set_leaf(place, depth as f32 + 1.0);
+    }
+
+    #[test]
+    fn long_and_short_walks_end_in_their_leaves_alone_and_together() {
+        let depths = [37, 0, 1, 4, 5, 8, 3, 12, 7, 9];
+        let mut trees = Trees::new(0, 0.5);
+        for depth in depths {
+            chain(&mut trees, depth);
+        }
+        assert_eq!(trees.roots.iter().map(|root| root.depth).collect::<Vec<_>>(), depths);
+        let values: Vec<f32> = (-1..40).map(|value| value as f32 + 0.5).chain([f32::NAN]).collect();
+        let rows: Vec<f32> = values.iter().flat_map(|value| [9.0, *value]).collect();
+        let expected: Vec<f32> = values
+            .iter()
+            .map(|value| {
+                let leaf = |depth: u32| (0..depth).find(|level| *value <= *level as f32).unwrap_or(depth) + 1;
+                depths.into_iter().map(|depth| leaf(depth) as f32).sum::<f32>() + 0.5
+            })
+            .collect();
+        for count in [1, 7, 8, 9, values.len()] {
+            let mut out = vec![0.0; count];
+            trees.run(&rows[..2 * count], 2, &mut out);
+            assert_eq!(out, expected[..count], "{count} rows");
+        }
+        let mut last = [0.0];
+        trees.run(&rows[rows.len() - 2..], 2, &mut last);
+        assert_eq!(last[0].to_bits(), expected[values.len() - 1].to_bits(), "NaN goes right");
+    }
+}

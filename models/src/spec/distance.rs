@@ -328,9 +328,13 @@ fn wide_median(values: &[f32]) -> Option<f32> {
         return None;
     }
     let mut positive: Vec<f32> = values.iter().copied().filter(|value| *value > 0.0).collect();
-    positive.sort_unstable_by(f32::total_cmp);
-    let (least, largest) = (positive.first()?, positive.last()?);
-    (largest / least > WIDE_SPAN).then(|| positive[positive.len() / 2])
+    let least = positive.iter().copied().fold(f32::INFINITY, f32::min);
+    let largest = positive.iter().copied().fold(0.0, f32::max);
+    if largest <= WIDE_SPAN * least {
+        return None;
+    }
+    let middle = positive.len() / 2;
+    Some(*positive.select_nth_unstable_by(middle, f32::total_cmp).1)
 }
 
 /// Mean and standard deviation; `None` for a column without spread.
