@@ -188,6 +188,38 @@ pub enum Error {
         /// Why it cannot be.
         problem: String,
     },
+    /// A CSV file lacks a column that its import reads.
+    #[error("`{}` has no column `{column}`", file.display())]
+    CsvColumn {
+        /// The file.
+        file: PathBuf,
+        /// The column.
+        column: String,
+        /// The nearest column that it has.
+        suggestion: Option<String>,
+    },
+    /// A line of a CSV file has too few cells, or more than the header.
+    #[error("`{}` line {line}: {found} cells, the header has {expected}", file.display())]
+    CsvLine {
+        /// The file.
+        file: PathBuf,
+        /// Line from 1, the header included.
+        line: u64,
+        /// Cells of the line.
+        found: usize,
+        /// Cells of the header.
+        expected: usize,
+    },
+    /// A file that holds no measurement of this kind, whatever its numbers.
+    #[error("`{}` is not imported: {reason}", file.display())]
+    Refused {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        reason: &'static str,
+        /// What to do in its place.
+        fix: &'static str,
+    },
     /// A mapping file is malformed; the source shows the place.
     #[error("cannot read `{}` as a mapping of pairs", file.display())]
     MappingSyntax {
@@ -233,7 +265,7 @@ pub enum Error {
         limit: f64,
     },
     /// Nothing usable was in the file.
-    #[error("`{}` has no complete pair to import", file.display())]
+    #[error("`{}` has nothing that can be imported", file.display())]
     NothingImported {
         /// The file.
         file: PathBuf,
@@ -345,6 +377,19 @@ impl Hint for Error {
             Self::Mapping { suggestion, .. } | Self::MappingSyntax { suggestion, .. } => {
                 suggestion.as_deref().map(did_you_mean)
             }
+            Self::CsvColumn { suggestion, .. } => Some(suggestion.as_deref().map_or_else(
+                || "give the file as it was published, its header in the first line".into(),
+                did_you_mean,
+            )),
+            Self::CsvLine { .. } => Some("quote cells that hold a comma, and give each line all cells".into()),
+            Self::CsvValue { line, column, .. } => {
+                Some(format!("correct column `{column}` in line {line}; a mapping can leave lines out by `[filter]`"))
+            }
+            Self::Refused { fix, .. } => Some((*fix).into()),
+            Self::NothingImported { .. } => Some(
+                "each co-run needs a line per side; for measurements of one side set `one_sided = true` in the mapping"
+                    .into(),
+            ),
             Self::DeviceKind { .. } => Some(format!(
                 "the kinds are {}",
                 DeviceKind::ALL.map(|kind| format!("`{kind}`")).join(", ")

@@ -1,5 +1,6 @@
 //! The reference of the dataset, generated from the schema.
 
+use crate::labels::OWN_HARNESS;
 use crate::manifest::SCHEMA;
 use crate::schema::{ColumnKind, FLAGS, TableKind};
 use elastico_core::{COUNTERS, DeviceKind, Outcome, WorkloadKind};
@@ -8,15 +9,17 @@ use std::fmt::Write as _;
 /// The mapping file is read by serde and not by a list that could be printed, so its reference is written by hand.
 const MAPPING: &str = r#"## Pairs from a CSV file
 
-`elastico dataset import` reads any CSV file with one line per subject of a co-run, given a mapping file. Two are in
-`datasets/mappings/`. Unknown fields are refused; each column that is named must be in the CSV file.
+`elastico dataset import pairs` reads any CSV file with one line per subject of a co-run, given a mapping file. `elastico dataset
+import pairs --help` prints one to start from; it and two others are in `datasets/mappings/`. Unknown fields are refused; each
+column that is named must be in the CSV file.
 
 | field of the mapping | meaning |
 |---|---|
 | `schema` | `elastico.pairs_mapping/1` |
-| `name` | the `source` of the rows |
-| `[facts]` | text for the provenance: publication, repository, licence |
+| `name` | the `source` of the rows, and their harness; not `elastico` |
+| `[facts]` | text for the provenance: `publication`, `repository`, `licence`; `shipping = "forbidden"` keeps numbers and models at home |
 | `flags` | flags of each row |
+| `one_sided` | `true`: only subjects were measured, each line is a trial of its own, flagged `one_sided` |
 | `[columns]` `subject`, `co_runner` | required: columns with the two workloads |
 | `[columns]` `subject_family`, `subject_kind`, `subject_batch`, `subject_share_percent`, and the same with `co_runner_` | always both sides; a family that is not given is the workload; shares are whole percentages |
 | `[columns]` `device`, `sharing` | or constants |
@@ -104,7 +107,9 @@ fn write_reference(text: &mut String) -> std::fmt::Result {
          - lower end <= point <= upper end, for `slowdown_*_ratio` and `step_*_seconds`.\n\
          - `slowdown_ratio` = `partition_effect_ratio` x `interference_ratio` within 1e-6, where all three are present.\n\
          - (`trial_id`, `side`) is unique, each trial has one row of side `a` and one of side `b`, and the two mirror each\n\
-         \x20 other: workloads, families, kinds, shares and sharing mode swapped, everything about the trial equal.\n\
+         \x20 other: workloads, families, kinds, shares and sharing mode swapped, everything about the trial equal. A trial\n\
+         \x20 whose row is flagged `one_sided` has that row alone.\n\
+         - `step_seconds` may be missing where a row is flagged `no_step_time`.\n\
          - The row counts, device kinds and content digest of the manifest are those of the rows.\n"
     )?;
     writeln!(text, "## Words\n")?;
@@ -122,6 +127,11 @@ fn write_reference(text: &mut String) -> std::fmt::Result {
     writeln!(
         text,
         "- `pair_id`: both names sorted, device, sharing mode seen from the first: `a + b @ v100 mps(0.3,0.7)`."
+    )?;
+    writeln!(
+        text,
+        "- The *harness* of a row is `{OWN_HARNESS}`, or the `source` of an imported row. Harnesses disagree by more than their \
+         noise, so training refuses to mix them unless asked to."
     )?;
     writeln!(text, "- `flags` are separated by `;`:\n\n| flag | meaning |\n|---|---|")?;
     for flag in FLAGS {

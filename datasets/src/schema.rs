@@ -269,7 +269,7 @@ table! {
         Text kind: "", WorkloadKind, "`training`, `inference`, `stressor` or `null`", "plan";
         Text device_kind: "", DeviceKind, "where the numbers come from: `cuda`, `cpu`, `simulated`, `recorded` or `imported`", "device";
         Text device: "", Name, "model of the device: a chip name, or `cpu`", "device";
-        Text source: "", Name, "digest of the campaign, or name of the import", "plan";
+        Text source: "", Name, "digest of the campaign, or name of the import, which is then the harness", "plan";
         Number share_ratio: "ratio", Ratio, "share of the SMs (or cores) that the workload may use; 1 is the full device", "plan";
         Number repeat_total: "count", Count, "index of the repeat in fresh processes, from 0", "plan";
         OptionalNumber step_seconds: "seconds", Positive, "median duration of a step; present where the outcome has times", "step records";
@@ -330,7 +330,7 @@ table! {
         Text co_runner_kind: "", WorkloadKind, "the kind of the co-runner", "plan";
         Text device_kind: "", DeviceKind, "where the numbers come from: `cuda`, `cpu`, `simulated`, `recorded` or `imported`", "device";
         Text device: "", Name, "model of the device: a chip name, or `cpu`", "device";
-        Text source: "", Name, "digest of the campaign, or name of the import", "plan";
+        Text source: "", Name, "digest of the campaign, or name of the import, which is then the harness", "plan";
         Text sharing: "", Sharing, "the sharing mode in effect, from this subject's view", "device";
         Text sharing_requested: "", Sharing, "the sharing mode that was asked for, from this subject's view", "plan";
         Number subject_share_ratio: "ratio", Ratio, "share of the SMs that the subject may use", "device";
@@ -431,6 +431,27 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         name: "slowdown_at_share",
         meaning: "the isolated time at the full device is unknown: `slowdown_ratio` is the interference alone",
+    },
+    Flag {
+        name: "one_sided",
+        meaning: "only this side was measured: the trial has no row of its co-runner, which may have no isolated row either",
+    },
+    Flag {
+        name: "no_step_time",
+        meaning: "the source gives counters and no time of a step, so `step_seconds` is null",
+    },
+    Flag {
+        name: "counters_nvml",
+        meaning: "`kernel_active_ratio` and `dram_throughput_ratio` are NVML's utilisation of GPU and memory: shares of time",
+    },
+    Flag {
+        name: "memory_pipeline",
+        meaning: "`dram_throughput_ratio` is the busiest of L1, L2 and DRAM; DRAM is at most that",
+    },
+    Flag { name: "interval_bootstrap", meaning: "the interval is a bootstrap over the runs of this row" },
+    Flag {
+        name: "interval_quantiles",
+        meaning: "the interval is the 5th to 95th percentile of the steps, not an interval of their median",
     },
     Flag {
         name: "interval_one_deviation",

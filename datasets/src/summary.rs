@@ -3,6 +3,7 @@
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::table::Table;
+use crate::text::TextColumn;
 use elastico_core::{DeviceKind, Estimate, Outcome, mean};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -56,7 +57,7 @@ pub fn pair_summaries(dataset: &Dataset) -> Result<Vec<PairSummary>, Error> {
         .into_values()
         .map(|rows| {
             let first = rows[0];
-            let show = |column: &crate::TextColumn| column.get(first).unwrap_or_default().to_owned();
+            let show = |column: &TextColumn| column.get(first).unwrap_or_default().to_owned();
             let mut by_outcome = BTreeMap::new();
             let mut usable = Vec::new();
             for row in rows {
@@ -98,6 +99,10 @@ pub struct TableInspection {
     pub outcomes: BTreeMap<String, u64>,
     /// Rows by device.
     pub devices: BTreeMap<String, u64>,
+    /// Rows by harness: `elastico`, or the source of imported rows.
+    pub harnesses: BTreeMap<String, u64>,
+    /// Rows by flag; a row counts for each of its flags.
+    pub flags: BTreeMap<String, u64>,
     /// Rows by sharing mode in effect; empty for the isolated table.
     pub sharing: BTreeMap<String, u64>,
     /// Share of nulls, 0..1, of each column that has some, in the order of the columns.
@@ -135,8 +140,7 @@ pub fn inspect(dataset: &Dataset) -> DatasetInspection {
 }
 
 fn inspect_table(table: &Table) -> TableInspection {
-    let count = |name: &str| {
-        let Ok(column) = table.text(name) else { return BTreeMap::new() };
+    let tally = |column: &TextColumn| {
         let mut counts = vec![0_u64; column.values().len()];
         let mut nulls = 0;
         for row in 0..column.len() {
@@ -151,6 +155,13 @@ fn inspect_table(table: &Table) -> TableInspection {
         }
         counts
     };
+    let count = |name: &str| table.text(name).map(tally).unwrap_or_default();
+    let mut flags = BTreeMap::new();
+    for (words, rows) in count("flags").into_iter().filter(|(words, _)| words != "null") {
+        for word in words.split(';') {
+            *flags.entry(word.to_owned()).or_default() += rows;
+        }
+    }
     let nulls = table
         .entries()
         .map(|(column, values)| (column.name, (0..table.rows()).filter(|row| values.is_null(*row)).count()))
@@ -161,6 +172,8 @@ fn inspect_table(table: &Table) -> TableInspection {
         rows: table.rows() as u64,
         outcomes: count("outcome"),
         devices: count("device"),
+        harnesses: tally(&table.harness()),
+        flags,
         sharing: count("sharing"),
         nulls,
     }

@@ -217,8 +217,10 @@ impl Judge<'_> {
         match table.kind() {
             crate::TableKind::Isolated => {
                 let steps = table.numbers("step_seconds");
+                let excused = table.flagged("no_step_time");
                 let rule = "present where the outcome has times";
-                self.rows("step_seconds", rule, show, |row| timed(row) && steps[row].is_nan());
+                let broken = |row: usize| timed(row) && steps[row].is_nan() && !excused[row];
+                self.rows("step_seconds", rule, show, broken);
             }
             crate::TableKind::Pairs => {
                 let slowdowns = table.numbers("slowdown_ratio");
@@ -277,10 +279,16 @@ impl Judge<'_> {
             let side = places.iter().position(|place| *place == row)?;
             Some(places[1 - side]).filter(|other| *other != NONE)
         };
+        let one_sided = table.flagged("one_sided");
+        let complete =
+            |row: usize| trials.code(row).is_none_or(|trial| !rows_of[trial as usize].contains(&NONE));
         let show = |row: usize| format!("`{}` with one row", trials.get(row).unwrap_or("null"));
         self.rows("trial_id", "a trial of two rows, side a and side b", show, |row| {
-            let complete = trials.code(row).is_none_or(|trial| !rows_of[trial as usize].contains(&NONE));
-            !complete && !repeated[row]
+            !complete(row) && !repeated[row] && !one_sided[row]
+        });
+        let show = |row: usize| format!("`{}` with two rows", trials.get(row).unwrap_or("null"));
+        self.rows("flags", "without `one_sided` where both sides are there", show, |row| {
+            one_sided[row] && complete(row)
         });
 
         // A difference is told once, at the later of the two rows.

@@ -56,6 +56,9 @@ fn write_card(
     writeln!(out, "## Data\n")?;
     writeln!(out, "| | |\n|---|---|")?;
     writeln!(out, "| origin | {} ({}) |", origin.sources.join(", "), kinds.join(", "))?;
+    for source in &origin.licences {
+        writeln!(out, "| licence of {} | {} |", source.source, source.licence)?;
+    }
     writeln!(out, "| rows | {} (one per subject per trial) |", examples.rows())?;
     writeln!(
         out,
@@ -148,6 +151,21 @@ fn write_card(
     }
 
     writeln!(out, "\n## Limits\n")?;
+    for source in origin.licences.iter().filter(|source| !source.may_ship) {
+        writeln!(
+            out,
+            "- **Do not pass this model on**: the licence of {} ({}) does not allow it.",
+            source.source, source.licence
+        )?;
+    }
+    if examples.groups.harnesses.len() > 1 {
+        writeln!(
+            out,
+            "- Rows of several harnesses ({}): set the `harness=` feature of the one that is meant; without it the model answers \
+             for none of them.",
+            examples.groups.harnesses.join(", ")
+        )?;
+    }
     let limits = [
         (simulated, "Simulated training data: use it to try the software, not to place real jobs."),
         (

@@ -26,6 +26,22 @@ pub enum Error {
         /// Each kind with its number of rows.
         found: String,
     },
+    /// Rows of several harnesses, and mixing was not asked for.
+    #[error("`pairs` mixes harnesses ({found}), which disagree by more than their noise")]
+    MixedHarnesses {
+        /// Each harness with its number of rows.
+        found: String,
+    },
+    /// Slowdowns against the time at a share beside slowdowns against the time at the full device: two different labels.
+    #[error(
+        "{at_share} rows of `pairs` are flagged `slowdown_at_share`, {others} are not: their slowdowns do not mean the same"
+    )]
+    MixedLabels {
+        /// Rows whose slowdown is the interference alone.
+        at_share: usize,
+        /// The other rows.
+        others: usize,
+    },
     /// A row that claims to be usable carries a number that is no slowdown.
     #[error("row {row} of `pairs` has outcome `{outcome}`, but `{column}` is {value}")]
     Label {
@@ -169,6 +185,12 @@ impl Hint for Error {
             ),
             Self::MixedKinds { .. } => {
                 Some("name the device kinds to learn from, for example `--kinds simulated`".into())
+            }
+            Self::MixedHarnesses { .. } => Some(
+                "train on one of them, or say `--mix-harnesses`: each harness then becomes a feature".into(),
+            ),
+            Self::MixedLabels { .. } => {
+                Some("keep the two in datasets of their own; no option mixes them".into())
             }
             Self::Label { .. } | Self::Cell { .. } => {
                 Some("`elastico dataset validate` names every such row".into())

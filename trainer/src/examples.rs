@@ -4,7 +4,7 @@ use crate::features::{Encoder, candidates};
 use crate::profiles::Isolated;
 use crate::{Error, Groups};
 use elastico_core::{DeviceKind, Digest, Outcome, Seed, SharingMode, WorkloadKind};
-use elastico_datasets::{Dataset, Table, TextColumn};
+use elastico_datasets::{Dataset, Licence, Table, TextColumn};
 use elastico_models::FeatureSchema;
 use rand::RngExt as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,8 @@ pub struct ExampleOptions {
     pub include_flagged: bool,
     /// Family one-hots.
     pub identities: Identities,
+    /// Learn from rows of several harnesses together. Each then gets a feature of its own (`harness=NAME`).
+    pub mix_harnesses: bool,
 }
 
 /// Where examples come from, for metadata and cards.
@@ -49,6 +51,8 @@ pub struct Origin {
     pub left_out: BTreeMap<String, u64>,
     /// Sources as the manifest lists them.
     pub sources: Vec<String>,
+    /// Under which terms the numbers of each source stand.
+    pub licences: Vec<Licence>,
     /// Whether hardware counters are among the features.
     pub has_counters: bool,
 }
@@ -80,10 +84,12 @@ impl Examples {
     ///
     /// Features are the fields of both sides from the isolated table (mean over `ok` repeats at the full share), the
     /// shares, and constants of device and sharing mode. A dataset over several devices also gets each side's isolated
-    /// speed on every one (`subject_isolated_k80_hertz`). Columns that are missing or constant throughout are dropped.
+    /// speed on every one (`subject_isolated_k80_hertz`). Columns that are missing or constant throughout are dropped. The co-runner of a
+    /// row flagged `one_sided` need not be in the isolated table: its features are then missing, all but family and kind.
     ///
     /// # Errors
-    /// [`Error::MixedKinds`] unless one kind is there or asked for, [`Error::Label`] for a row that claims to be usable
+    /// [`Error::MixedKinds`] unless one kind is there or asked for, [`Error::MixedHarnesses`] unless one harness is there or
+    /// mixing asked for, [`Error::MixedLabels`] where slowdowns at a share stand beside slowdowns at the full device, [`Error::Label`] for a row that claims to be usable
     /// and is not, [`Error::Unprofiled`], [`Error::NoExamples`], [`Error::NoFeatures`].
     pub fn from_dataset(dataset: &Dataset, options: &ExampleOptions) -> Result<Self, Error> {
         let columns = Columns::of(&dataset.pairs)?;
@@ -95,15 +101,16 @@ impl Examples {
             Identities::Auto => !isolated.has_counters(),
         };
         let resolved = columns.resolve(&rows, &isolated)?;
+        let groups = columns.groups(&rows);
         let used = candidates(&isolated, identities)?;
-        let encoder = Encoder::new(&used, &isolated, &resolved)?;
+        let encoder = Encoder::new(&used, &isolated, &resolved, &harness_features(&groups.harnesses))?;
         let mut features = Vec::with_capacity(rows.len() * encoder.schema().width());
         for row in &resolved.rows {
             encoder.append(row, &mut features);
         }
+        mark_harnesses(&mut features, encoder.schema(), &groups);
         let interval: Vec<(f64, f64)> =
             rows.iter().map(|&row| (columns.lower[row as usize], columns.upper[row as usize])).collect();
-        let groups = columns.groups(&rows);
         let counters = encoder.schema().names().iter().any(|name| {
             elastico_core::COUNTERS.iter().any(|counter| name.strip_prefix("subject_") == Some(counter.name))
         });
@@ -115,6 +122,7 @@ impl Examples {
             pairs_total: groups.pair.iter().collect::<BTreeSet<_>>().len(),
             left_out,
             sources: dataset.manifest.provenance.iter().map(|origin| origin.source.clone()).collect(),
+            licences: dataset.manifest.licences(),
             has_counters: counters,
         };
         Ok(Self {
@@ -207,8 +215,28 @@ fn weights(interval: &[(f64, f64)]) -> Option<Vec<f64>> {
     Some(raw.iter().map(|weight| weight / mean).collect())
 }
 
+/// Names of the features that tell harnesses apart; none for one harness.
+fn harness_features(harnesses: &[String]) -> Vec<String> {
+    let several = harnesses.len() > 1;
+    harnesses.iter().filter(|_| several).map(|name| format!("harness={name}")).collect()
+}
+
+/// Sets the feature of each row's harness: the schema knows no harness and gives 0.
+fn mark_harnesses(features: &mut [f32], schema: &FeatureSchema, groups: &Groups) {
+    let names = harness_features(&groups.harnesses);
+    let places: Vec<Option<usize>> =
+        names.iter().map(|name| schema.names().iter().position(|known| known == name)).collect();
+    for (row, harness) in features.chunks_mut(schema.width()).zip(&groups.harness) {
+        if let Some(Some(place)) = places.get(*harness as usize) {
+            row[*place] = 1.0;
+        }
+    }
+}
+
 /// The columns of `pairs` that matter here.
 struct Columns<'a> {
+    harness: TextColumn,
+    at_share: Vec<bool>,
     subject: &'a TextColumn,
     subject_family: &'a TextColumn,
     co_runner: &'a TextColumn,
@@ -272,6 +300,8 @@ fn bad(column: &TextColumn, name: &'static str, row: u32) -> Error {
 impl<'a> Columns<'a> {
     fn of(pairs: &'a Table) -> Result<Self, Error> {
         Ok(Self {
+            harness: pairs.harness(),
+            at_share: pairs.flagged("slowdown_at_share"),
             subject: pairs.text("subject_workload")?,
             subject_family: pairs.text("subject_family")?,
             co_runner: pairs.text("co_runner_workload")?,
@@ -292,6 +322,8 @@ impl<'a> Columns<'a> {
         let kinds: Vec<Option<DeviceKind>> = parsed(self.device_kind);
         let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
         let mut found: BTreeMap<DeviceKind, u64> = BTreeMap::new();
+        let mut harnesses: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut at_share = 0;
         let mut rows = Vec::new();
         for row in 0..self.slowdown.len() as u32 {
             let outcome = self.outcome.code(row as usize).and_then(|code| outcomes[code as usize]);
@@ -318,11 +350,21 @@ impl<'a> Columns<'a> {
                 });
             }
             *found.entry(kind).or_default() += 1;
+            *harnesses.entry(word(&self.harness, "source", row)?).or_default() += 1;
+            at_share += usize::from(self.at_share[row as usize]);
             rows.push(row);
         }
         if found.len() > 1 && options.device_kinds.is_none() {
             let found: Vec<String> = found.iter().map(|(kind, rows)| format!("{rows} {kind}")).collect();
             return Err(Error::MixedKinds { found: found.join(", ") });
+        }
+        if at_share > 0 && at_share < rows.len() {
+            return Err(Error::MixedLabels { at_share, others: rows.len() - at_share });
+        }
+        if harnesses.len() > 1 && !options.mix_harnesses {
+            let found: Vec<String> =
+                harnesses.iter().map(|(name, rows)| format!("{rows} of {name}")).collect();
+            return Err(Error::MixedHarnesses { found: found.join(", ") });
         }
         if rows.is_empty() {
             let reasons: Vec<String> =
@@ -385,8 +427,13 @@ impl<'a> Columns<'a> {
         let (devices, [device]) = recode([self.device], rows);
         let (workloads, [subject, co_runner]) = recode([self.subject, self.co_runner], rows);
         let (modes, [sharing]) = recode([self.sharing], rows);
-        let context =
-            device.iter().zip(&sharing).map(|(device, mode)| device * modes.len() as u32 + mode).collect();
+        let (harnesses, [harness]) = recode([&self.harness], rows);
+        let context = (0..rows.len())
+            .map(|row| {
+                let place = device[row] * modes.len() as u32 + sharing[row];
+                place * harnesses.len() as u32 + harness[row]
+            })
+            .collect();
         let mut pairs: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         let keys: Vec<(u32, u32)> =
             subject.iter().zip(&co_runner).map(|(&a, &b)| (a.min(b), a.max(b))).collect();
@@ -405,9 +452,11 @@ impl<'a> Columns<'a> {
             subject,
             co_runner,
             context,
+            harness,
             families,
             devices,
             workloads,
+            harnesses,
         }
     }
 }

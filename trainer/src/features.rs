@@ -75,11 +75,12 @@ impl Part {
 }
 
 impl Encoder {
-    /// Drops the candidates that never vary over these rows.
+    /// Drops the candidates that never vary over these rows, and appends features that the caller fills in.
     pub(crate) fn new(
         candidates: &FeatureSchema,
         isolated: &Isolated,
         resolved: &ResolvedRows,
+        appended: &[String],
     ) -> Result<Self, Error> {
         let full = Self::build(candidates.clone(), isolated, resolved);
         let mut varies = BTreeMap::new();
@@ -93,11 +94,12 @@ impl Encoder {
                 .filter(|name| if side.is_empty() { !sided(name) } else { name.starts_with(side) });
             varies.extend(names.zip(part.varies()));
         }
-        let kept: Vec<String> =
+        let mut kept: Vec<String> =
             candidates.names().iter().filter(|name| varies.get(name) == Some(&true)).cloned().collect();
         if kept.is_empty() {
             return Err(Error::NoFeatures { candidates: candidates.width(), rows: resolved.rows.len() });
         }
+        kept.extend(appended.iter().cloned());
         Ok(Self::build(FeatureSchema::new(&kept)?, isolated, resolved))
     }
 

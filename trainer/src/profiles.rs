@@ -133,8 +133,56 @@ impl Isolated {
             });
         }
         let mut isolated = Self { profiles, speeds: Vec::new() };
+        isolated.add_unmeasured(dataset, kinds)?;
         isolated.add_speeds();
         Ok(isolated)
+    }
+
+    /// A profile without fields for each co-runner of a one-sided row that nobody measured alone.
+    fn add_unmeasured(&mut self, dataset: &Dataset, kinds: Option<&[DeviceKind]>) -> Result<(), Error> {
+        const PAIRS: &str = "pairs";
+        let pairs = &dataset.pairs;
+        let one_sided = pairs.flagged("one_sided");
+        let text = |name| pairs.text(name);
+        let (workload, family, kind) =
+            (text("co_runner_workload")?, text("co_runner_family")?, text("co_runner_kind")?);
+        let (device, device_kind) = (text("device")?, text("device_kind")?);
+        let mut added: BTreeMap<(&str, &str, DeviceKind), WorkloadProfile> = BTreeMap::new();
+        for row in (0..pairs.rows()).filter(|row| one_sided[*row]) {
+            let cell = |column: &'static str, found: String| Error::Cell { table: PAIRS, row, column, found };
+            let nothing = |column: &'static str| cell(column, "nothing".to_owned());
+            let name = workload.get(row).ok_or_else(|| nothing("co_runner_workload"))?;
+            let on = device.get(row).ok_or_else(|| nothing("device"))?;
+            let of: DeviceKind = device_kind
+                .get(row)
+                .and_then(|text| text.parse().ok())
+                .ok_or_else(|| nothing("device_kind"))?;
+            let wanted = kinds.is_none_or(|wanted| wanted.contains(&of));
+            if !wanted || added.contains_key(&(name, on, of)) || self.position(name, on, of).is_some() {
+                continue;
+            }
+            let profile = WorkloadProfile {
+                workload: WorkloadId::new(name)
+                    .map_err(|error| cell("co_runner_workload", error.to_string()))?,
+                family: FamilyId::new(family.get(row).unwrap_or(""))
+                    .map_err(|error| cell("co_runner_family", error.to_string()))?,
+                kind: workload_kind(kind, PAIRS, row)?,
+                device: on.to_owned(),
+                device_kind: of,
+                fields: BTreeMap::new(),
+                shares: Vec::new(),
+            };
+            added.insert((name, on, of), profile);
+        }
+        self.profiles.extend(added.into_values());
+        self.profiles.sort_by(|a, b| {
+            (a.workload.as_str(), &a.device, a.device_kind).cmp(&(
+                b.workload.as_str(),
+                &b.device,
+                b.device_kind,
+            ))
+        });
+        Ok(())
     }
 
     /// Gives each profile the workload's speed on every device of the same kind.

@@ -52,14 +52,18 @@ pub struct Groups {
     pub subject: Vec<u32>,
     /// Code into `workloads`.
     pub co_runner: Vec<u32>,
-    /// Device and sharing mode together: effects of workloads are not the same in two of them.
+    /// Device, sharing mode and harness together: effects of workloads are not the same in two of them.
     pub context: Vec<u32>,
+    /// Code into `harnesses`; may be left empty where there is one.
+    pub harness: Vec<u32>,
     /// Names of families, sorted.
     pub families: Vec<String>,
     /// Names of devices, sorted.
     pub devices: Vec<String>,
     /// Names of workloads, sorted.
     pub workloads: Vec<String>,
+    /// Names of harnesses, sorted. Where there are several, each is a feature.
+    pub harnesses: Vec<String>,
 }
 
 impl Split {
@@ -155,9 +159,11 @@ impl Groups {
             subject: codes(&self.subject),
             co_runner: codes(&self.co_runner),
             context: codes(&self.context),
+            harness: if self.harness.is_empty() { Vec::new() } else { codes(&self.harness) },
             families: self.families.clone(),
             devices: self.devices.clone(),
             workloads: self.workloads.clone(),
+            harnesses: self.harnesses.clone(),
         }
     }
 

@@ -257,6 +257,18 @@ fn metadata(
         fact("chosen", sentence);
     }
     fact("sources", examples.origin.sources.join(", "));
+    let licences = &examples.origin.licences;
+    let named: Vec<String> =
+        licences.iter().map(|source| format!("{}: {}", source.source, source.licence)).collect();
+    fact("licences", named.join("; "));
+    let kept: Vec<&str> =
+        licences.iter().filter(|source| !source.may_ship).map(|source| source.source.as_str()).collect();
+    if !kept.is_empty() {
+        fact("shipping", format!("forbidden by {}", kept.join(", ")));
+    }
+    if examples.groups.harnesses.len() > 1 {
+        fact("harnesses", examples.groups.harnesses.join(", "));
+    }
     metadata
 }
 

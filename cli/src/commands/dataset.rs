@@ -67,52 +67,97 @@ pub(crate) enum Command {
     },
 }
 
+/// Where an import goes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Target {
+    /// The new dataset's folder
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Replace a dataset that exists
+    #[arg(long)]
+    force: bool,
+    /// Say what would be written
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Target {
+    /// Reads after it is clear that the answer may be written.
+    fn import<E>(
+        &self,
+        inputs: &[&PathBuf],
+        read: impl FnOnce() -> Result<Dataset, E>,
+        talk: Talk,
+    ) -> anyhow::Result<Ending>
+    where
+        anyhow::Error: From<E>,
+    {
+        output::refuse_existing(&self.out, self.force, inputs.iter().copied())?;
+        let dataset = read()?;
+        for licence in dataset.manifest.licences().iter().filter(|licence| !licence.may_ship) {
+            talk.say(format!(
+                "{}: licence {}; keep these numbers, and models of them, to yourself",
+                licence.source, licence.licence
+            ));
+        }
+        write(&dataset, &self.out, self.dry_run, talk)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Import {
     /// A measured campaign, from its folder or from what profiler/gpu-campaign.sh brought back; adds a datasheet
     Campaign {
         /// The folder of a run, a folder with campaign.tar.gz, or the archive itself
         source: PathBuf,
-        /// The new dataset's folder
-        #[arg(long, value_name = "FOLDER")]
-        out: PathBuf,
-        /// Replace a dataset that exists
-        #[arg(long)]
-        force: bool,
-        /// Say what would be written
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        target: Target,
     },
-    /// Gavel's simulation_throughputs.json (training pairs on K80, P100 and V100)
-    Gavel {
-        /// The JSON file
-        file: PathBuf,
-        /// The new dataset's folder
-        #[arg(long, value_name = "FOLDER")]
-        out: PathBuf,
-        /// Replace a dataset that exists
-        #[arg(long)]
-        force: bool,
-        /// Say what would be written
-        #[arg(long)]
-        dry_run: bool,
-    },
-    /// Any CSV of pairs, by a mapping of its columns
+    /// Any CSV of pairs, by a mapping of its columns (--help prints a mapping to start from)
+    #[command(after_long_help = format!("A mapping to start from:\n\n{}", elastico_datasets::import::MAPPING_TEMPLATE))]
     Pairs {
         /// The CSV file
         file: PathBuf,
-        /// Which column is what (TOML; examples in datasets/mappings/)
+        /// Which column is what (TOML); `--help` prints one to start from
         #[arg(long, value_name = "FILE")]
         mapping: PathBuf,
-        /// The new dataset's folder
-        #[arg(long, value_name = "FOLDER")]
-        out: PathBuf,
-        /// Replace a dataset that exists
-        #[arg(long)]
-        force: bool,
-        /// Say what would be written
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Gavel's simulation_throughputs.json: training pairs on K80, P100 and V100
+    Gavel {
+        /// The JSON file
+        file: PathBuf,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// MISO's step times on MIG slices of an A100, alone: shapes, no pairs
+    Miso {
+        /// The folder with mig_step_times.csv and solo_utilisation.csv
+        folder: PathBuf,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Echo's merged_features.csv: kernels of a training beside NCCL, one side only
+    Echo {
+        /// The CSV file
+        file: PathBuf,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// llm_stressor_sensitivity.csv: a language model beside four stressors, one side only
+    LlmSensitivity {
+        /// The CSV file
+        file: PathBuf,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Utilisation tables and model constants of gpu-lets: counters of models alone, no times and no pairs
+    Gpulets {
+        /// The folder with the *_UTIL.csv and *_INT_MODEL_CONSTANT.csv files
+        folder: PathBuf,
+        #[command(flatten)]
+        target: Target,
     },
 }
 
@@ -137,31 +182,44 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
                 if mix.is_empty() { Dataset::merge(parts)? } else { Dataset::merge_kinds(parts, mix)? };
             write(&merged, out, *dry_run, talk)
         }
-        Command::Import(Import::Campaign { source, out, force, dry_run }) => {
-            output::refuse_existing(out, *force, [source])?;
-            let dataset = campaign::read(source)?;
-            let ending = write(&dataset, out, *dry_run, talk)?;
-            if !dry_run {
-                let sheet = out.join("DATASET.md");
-                output::write_file(&sheet, elastico_datasets::datasheet(&dataset)?.as_bytes())?;
-                talk.say(format!("wrote `{}`", sheet.display()));
-            }
-            Ok(ending)
-        }
-        Command::Import(Import::Gavel { file, out, force, dry_run }) => {
-            output::refuse_existing(out, *force, [file])?;
-            write(&elastico_datasets::import::gavel(file)?, out, *dry_run, talk)
-        }
-        Command::Import(Import::Pairs { file, mapping, out, force, dry_run }) => {
-            output::refuse_existing(out, *force, [file, mapping])?;
-            write(&elastico_datasets::import::pairs_csv(file, mapping)?, out, *dry_run, talk)
-        }
+        Command::Import(import) => bring_in(import, talk),
         Command::Export { dataset, table, out, force } => {
             if let Some(out) = out {
                 output::refuse_existing(out, *force, [dataset])?;
             }
             export(dataset, *table, out.as_deref(), talk)
         }
+    }
+}
+
+fn bring_in(import: &Import, talk: Talk) -> anyhow::Result<Ending> {
+    use elastico_datasets::import as from;
+    match import {
+        Import::Campaign { source, target } => {
+            let mut sheet = String::new();
+            let read = || {
+                let dataset = campaign::read(source)?;
+                sheet = elastico_datasets::datasheet(&dataset)?;
+                anyhow::Ok(dataset)
+            };
+            let ending = target.import(&[source], read, talk)?;
+            if !target.dry_run {
+                let path = target.out.join("DATASET.md");
+                output::write_file(&path, sheet.as_bytes())?;
+                talk.say(format!("wrote `{}`", path.display()));
+            }
+            Ok(ending)
+        }
+        Import::Pairs { file, mapping, target } => {
+            target.import(&[file, mapping], || from::pairs_csv(file, mapping), talk)
+        }
+        Import::Gavel { file, target } => target.import(&[file], || from::gavel(file), talk),
+        Import::Miso { folder, target } => target.import(&[folder], || from::miso(folder), talk),
+        Import::Echo { file, target } => target.import(&[file], || from::echo(file), talk),
+        Import::LlmSensitivity { file, target } => {
+            target.import(&[file], || from::llm_sensitivity(file), talk)
+        }
+        Import::Gpulets { folder, target } => target.import(&[folder], || from::gpulets(folder), talk),
     }
 }
 
@@ -201,8 +259,14 @@ fn counts(inspection: &DatasetInspection) -> Table {
     table
 }
 
-fn groups(part: &TableInspection) -> [(&'static str, &std::collections::BTreeMap<String, u64>); 3] {
-    [("outcome", &part.outcomes), ("device", &part.devices), ("sharing", &part.sharing)]
+fn groups(part: &TableInspection) -> [(&'static str, &std::collections::BTreeMap<String, u64>); 5] {
+    [
+        ("outcome", &part.outcomes),
+        ("device", &part.devices),
+        ("harness", &part.harnesses),
+        ("sharing", &part.sharing),
+        ("flag", &part.flags),
+    ]
 }
 
 fn validate(folder: &Path, format: Format, talk: Talk) -> anyhow::Result<Ending> {

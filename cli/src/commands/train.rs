@@ -20,6 +20,10 @@ pub(crate) struct Rows {
     #[arg(long)]
     include_flagged: bool,
 
+    /// Learn from rows of several harnesses together, each with a feature of its own
+    #[arg(long)]
+    mix_harnesses: bool,
+
     /// Whether the family itself is a feature: by default only where there are no counters
     #[arg(long, value_enum, default_value_t)]
     identities: IdentityChoice,
@@ -41,6 +45,7 @@ impl Rows {
         ExampleOptions {
             device_kinds: (!self.kinds.is_empty()).then(|| self.kinds.clone()),
             include_flagged: self.include_flagged,
+            mix_harnesses: self.mix_harnesses,
             identities: match self.identities {
                 IdentityChoice::Auto => Identities::Auto,
                 IdentityChoice::Always => Identities::Always,

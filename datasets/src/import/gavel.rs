@@ -1,7 +1,7 @@
 //! The throughput files of Gavel (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
 //! Workloads", OSDI 2020).
 
-use super::{bounded_pair_id, isolated_trial_id, provenance, trial_id};
+use super::{bounded_pair_id, facts, isolated_trial_id, provenance, trial_id};
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::schema::{IsolatedRow, PairRow};
@@ -51,7 +51,7 @@ pub fn gavel(json: &Path) -> Result<Dataset, Error> {
     if total == 0 {
         return Err(Error::NothingImported { file: json.to_owned() });
     }
-    let facts = [
+    let facts = facts(&[
         ("publication", "Narayanan et al., OSDI 2020"),
         ("repository", "github.com/stanford-futuredata/gavel"),
         ("licence", "MIT"),
@@ -59,12 +59,11 @@ pub fn gavel(json: &Path) -> Result<Dataset, Error> {
             "sharing",
             "not stated in the file; recorded as time_slice, what two processes get where no MPS daemon runs",
         ),
-    ];
-    let facts = facts.into_iter().map(|(name, fact)| (name.to_owned(), fact.to_owned())).collect();
+    ]);
     Dataset::new(
         Table::isolated(&import.isolated),
         Table::pairs(&import.pairs),
-        provenance(SOURCE, json, &content, facts),
+        provenance(SOURCE, &[(json, &content)], facts),
         import.exclusions,
     )
 }

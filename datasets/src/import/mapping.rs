@@ -1,12 +1,16 @@
 //! The mapping file: which CSV column is what.
 
 use crate::error::Error;
+use crate::labels::OWN_HARNESS;
 use elastico_core::{COUNTERS, SharingMode, WorkloadId, WorkloadKind, suggest};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 const SCHEMA: &str = "elastico.pairs_mapping/1";
+
+/// A mapping file to start from, with a comment for each field. It is complete: the tests import a file by it.
+pub const MAPPING_TEMPLATE: &str = include_str!("../../mappings/template.toml");
 
 /// A mapping file.
 #[derive(Debug, Deserialize)]
@@ -22,6 +26,9 @@ pub(super) struct Mapping {
     /// Flags of each row.
     #[serde(default)]
     pub(super) flags: Vec<String>,
+    /// Each line is a trial of its own, measured on the subject alone.
+    #[serde(default)]
+    pub(super) one_sided: bool,
     /// CSV columns.
     pub(super) columns: Columns,
     /// Values that the CSV file does not state.
@@ -170,6 +177,12 @@ impl Mapping {
         };
         if self.schema != SCHEMA {
             return Err(refuse("schema", &format!("must be `{SCHEMA}`")));
+        }
+        if self.name == OWN_HARNESS {
+            return Err(refuse("name", "is the harness of our own measurements, name the source"));
+        }
+        if self.one_sided && self.columns.side.is_some() {
+            return Err(refuse("columns.side", "makes no sense with `one_sided`"));
         }
         for (field, name) in
             [("name", Some(&self.name)), ("constants.device", self.constants.device.as_ref())]

@@ -1,24 +1,36 @@
 //! Bringing in what others measured. Imported rows carry the device kind `imported`, whatever was measured on.
 
+mod echo;
 mod gavel;
+mod gpulets;
 mod lines;
 mod mapping;
+mod miso;
 mod pairs;
+mod sensitivity;
+mod sheet;
 
+pub use echo::echo;
 pub use gavel::gavel;
+pub use gpulets::gpulets;
+pub use mapping::MAPPING_TEMPLATE;
+pub use miso::miso;
 pub use pairs::pairs_csv;
+pub use sensitivity::llm_sensitivity;
 
 use crate::schema::pair_id;
 use elastico_core::{DeviceKind, Digest, Provenance, SharingMode};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where an import comes from.
-fn provenance(name: &str, file: &Path, content: &[u8], facts: BTreeMap<String, String>) -> Provenance {
+/// Where an import comes from: the files with their content, in a fixed order.
+fn provenance(name: &str, files: &[(&Path, &[u8])], facts: BTreeMap<String, String>) -> Provenance {
     let mut facts = facts;
-    if let Some(file) = file.file_name() {
-        // The folder is the importer's own business; the content is pinned by its digest.
-        facts.insert("file".to_owned(), file.to_string_lossy().into_owned());
+    // The folder is the importer's own business; the content is pinned by its digest.
+    let names: Vec<_> =
+        files.iter().filter_map(|(file, _)| Some(file.file_name()?.to_string_lossy())).collect();
+    if !names.is_empty() {
+        facts.insert("file".to_owned(), names.join(", "));
     }
     Provenance {
         elastico_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -26,9 +38,14 @@ fn provenance(name: &str, file: &Path, content: &[u8], facts: BTreeMap<String, S
         device: name.to_owned(),
         seed: None,
         source: name.to_owned(),
-        source_digest: Some(Digest::of([content])),
+        source_digest: Some(Digest::of(files.iter().map(|(_, content)| content))),
         facts,
     }
+}
+
+/// Facts about a source that is known.
+fn facts(facts: &[(&str, &str)]) -> BTreeMap<String, String> {
+    facts.iter().map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned())).collect()
 }
 
 /// An id of a trial for people, or its digest where names are long.

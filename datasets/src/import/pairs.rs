@@ -14,19 +14,21 @@ use std::path::Path;
 /// Imports directed pair measurements from a CSV file: one line per subject, two lines per co-run.
 ///
 /// The mapping file (TOML, `elastico.pairs_mapping/1`) says which column is what; `datasets/mappings/` holds two for public
-/// measurements. Lines of one pair under one sharing mode are matched to co-runs in the order of the file; a
-/// line without its other side is left out and counted. The isolated table gets one row per workload, device and share, with
+/// measurements, [`super::MAPPING_TEMPLATE`] is one to start from. Lines of one pair under one sharing mode are matched to
+/// co-runs in the order of the file; a line without its other side is left out and counted, unless the mapping says
+/// `one_sided`: then each line is a trial of its own, and its row is flagged so. The isolated table gets one row per workload, device and share, with
 /// the median of the values on the lines.
 ///
 /// # Errors
 /// [`Error::Mapping`] or [`Error::MappingSyntax`] for the mapping, [`Error::CsvValue`] with line and column for a value,
-/// [`Error::NothingImported`] where no co-run is complete.
+/// [`Error::NothingImported`] where no co-run is complete, [`Error::Refused`] for a square matrix of names.
 pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
     let plan = Mapping::read(mapping)?;
     let content = std::fs::read(csv).map_err(Error::io("read", csv))?;
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(content.as_slice());
     let failed = |source| Error::Csv { file: csv.to_owned(), source };
     let header = reader.headers().map_err(failed)?.clone();
+    refuse_matrix(csv, &header, &content)?;
     let places = Places::resolve(&plan, &header, mapping)?;
 
     let mut exclusions: BTreeMap<String, u64> = BTreeMap::new();
@@ -51,22 +53,30 @@ pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
         lines.push(read_line(&plan, &places, &cells)?);
     }
 
-    let trials = match_sides(&lines, csv, &header, &places)?;
-    let complete: Vec<_> =
-        trials.iter().filter_map(|(key, sides)| Some((key, sides[0]?, sides[1]?))).collect();
-    if complete.is_empty() {
+    let mut pairs = Vec::new();
+    if plan.one_sided {
+        let mut seen: HashMap<(String, &str), usize> = HashMap::new();
+        for line in &lines {
+            let pair_id = id_of(line);
+            let count = seen.entry((pair_id.clone(), &line.pair)).or_default();
+            let key = TrialKey { pair_id, pair: line.pair.clone(), repeat: *count };
+            *count += 1;
+            pairs.push(pair_row(&plan, &key, "a", line));
+        }
+    } else {
+        let trials = match_sides(&lines, csv, &header, &places)?;
+        for (key, sides) in &trials {
+            let [Some(first), Some(second)] = *sides else { continue };
+            for (side, line) in [("a", first), ("b", second)] {
+                pairs.push(pair_row(&plan, key, side, &lines[line]));
+            }
+        }
+    }
+    if pairs.is_empty() {
         return Err(Error::NothingImported { file: csv.to_owned() });
     }
-    let lonely = lines.len() - 2 * complete.len();
-    if lonely > 0 {
-        exclusions.insert("lines without the other side".to_owned(), lonely as u64);
-    }
-
-    let mut pairs = Vec::new();
-    for (key, first, second) in complete {
-        for (side, line) in [("a", first), ("b", second)] {
-            pairs.push(pair_row(&plan, key, side, &lines[line]));
-        }
+    if lines.len() > pairs.len() {
+        exclusions.insert("lines without the other side".to_owned(), (lines.len() - pairs.len()) as u64);
     }
     let isolated = isolated_rows(&plan, &lines);
     let mut facts = plan.facts.clone();
@@ -80,9 +90,30 @@ pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
     Dataset::new(
         Table::isolated(&isolated),
         Table::pairs(&pairs),
-        provenance(&plan.name, csv, &content, facts),
+        provenance(&plan.name, &[(csv, &content)], facts),
         exclusions,
     )
+}
+
+/// Names across and the same names down are a matrix. It states no unit, no device and no time, and one well-known matrix of slowdowns
+/// (Eva's) is of jobs that share a host and not a GPU.
+fn refuse_matrix(file: &Path, header: &csv::StringRecord, content: &[u8]) -> Result<(), Error> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).flexible(true).from_reader(content);
+    let mut down = reader.records().map_while(Result::ok).filter_map(|line| line.get(0).map(str::to_owned));
+    let mut across = header.iter().skip(1);
+    if header.len() > 2 && across.all(|name| down.next().is_some_and(|row| row == name)) {
+        return Err(Error::Refused {
+            file: file.to_owned(),
+            reason: "it is a square matrix of names, which says neither device nor sharing nor times",
+            fix: "write one line per directed pair; if the jobs shared a host and not a GPU (as in Eva's \
+                  contention_matrix.csv), it is no GPU interference at all",
+        });
+    }
+    Ok(())
+}
+
+fn id_of(line: &Line) -> String {
+    bounded_pair_id(&line.subject.workload, &line.co_runner.workload, &line.device, &line.sharing)
 }
 
 /// What one co-run is known by.
@@ -106,8 +137,7 @@ fn match_sides(
     let mut trials = Trials::new();
     let mut seen: HashMap<(String, String, usize), usize> = HashMap::new();
     for (index, line) in lines.iter().enumerate() {
-        let pair_id =
-            bounded_pair_id(&line.subject.workload, &line.co_runner.workload, &line.device, &line.sharing);
+        let pair_id = id_of(line);
         let here = (&line.subject.workload, &line.co_runner.workload, line.sharing.to_string());
         let there = (&line.co_runner.workload, &line.subject.workload, line.sharing.swapped().to_string());
         let mut count = |side: usize| {
@@ -157,6 +187,9 @@ fn pair_row(plan: &Mapping, key: &TrialKey, side: &str, line: &Line) -> PairRow 
     let unlimited = subject_share >= 1.0;
     if at_share && as_slowdown && !unlimited {
         flags.push("slowdown_at_share");
+    }
+    if plan.one_sided {
+        flags.push("one_sided");
     }
     if with_interval {
         flags.push("interval_one_deviation");

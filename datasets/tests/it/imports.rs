@@ -4,11 +4,11 @@ use elastico_datasets::{Dataset, Error, import, validate};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-fn mapping(name: &str) -> PathBuf {
+pub(crate) fn mapping(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("mappings").join(name)
 }
 
-fn assert_valid(set: &Dataset) {
+pub(crate) fn assert_valid(set: &Dataset) {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("set");
     set.write(&folder).unwrap();
@@ -16,7 +16,7 @@ fn assert_valid(set: &Dataset) {
     assert_eq!(set.manifest.device_kinds, [DeviceKind::Imported]);
 }
 
-fn records(csv: &Path) -> Vec<HashMap<String, String>> {
+pub(crate) fn records(csv: &Path) -> Vec<HashMap<String, String>> {
     csv::Reader::from_path(csv).unwrap().deserialize().map(Result::unwrap).collect()
 }
 
@@ -224,7 +224,7 @@ fn errors_name_line_and_column() {
     }
     let found =
         message("p,q,g,1,2,a\nq,z,g,1,2,b\n", with("device", "side = \"role\"\npair = \"gpu\"\ndevice"));
-    assert!(found.contains("has no complete pair"), "{found}");
+    assert!(found.contains("has nothing that can be imported"), "{found}");
     let found = message("p,q,g,1,2,a\np,q,g,1,2,b\n", with("device", "side = \"role\"\ndevice"));
     assert!(found.starts_with("pairs.csv` line 3, column `role`: `p` does not mirror line 2"), "{found}");
 }

@@ -6,6 +6,7 @@ mod damage;
 mod folders;
 mod imports;
 mod merging;
+mod others;
 mod rules;
 
 use elastico_core::{DeviceKind, Digest, Provenance, Seed, SharingMode};

@@ -44,6 +44,31 @@ fn good_rows_have_no_findings() {
 }
 
 #[test]
+fn a_one_sided_trial_has_one_row_and_says_so() {
+    let one = |flags: Option<&str>| {
+        let [row, _] = trial("t", DeviceKind::Cpu, 2.0);
+        findings(&[], &[PairRow { flags: flags.map(str::to_owned), ..row }])
+    };
+    assert_eq!(one(Some("one_sided")), []);
+    assert_eq!(one(None).len(), 1);
+    let found = pair_findings(|row| row.flags = Some("drift;one_sided".to_owned()));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].ends_with(
+            "`flags` is `t1` with two rows, must be without `one_sided` where both sides are there"
+        )
+    );
+    let untimed = |flags: &str| {
+        isolated_findings(|row| {
+            row.flags = Some(flags.to_owned());
+            row.step_seconds = f64::NAN;
+        })
+    };
+    assert!(untimed("no_step_time").is_empty());
+    assert_eq!(untimed("drift").len(), 1);
+}
+
+#[test]
 fn each_pair_rule_is_found_when_broken() {
     let row = "pairs/part-0.parquet: row 3: ";
     let cases: Vec<(Vec<String>, &str)> = vec![

@@ -85,6 +85,76 @@ fn ten_trees() -> TrainOptions {
     TrainOptions { settings: LearnerOptions::default().with_trees(10), ..TrainOptions::default() }
 }
 
+/// Imported rows of two harnesses.
+fn two_harnesses() -> elastico_datasets::Dataset {
+    let made = MadeUp { families: 3, device_kind: DeviceKind::Imported, ..MadeUp::default() };
+    let (isolated, mut pairs) = made.rows();
+    for row in &mut pairs {
+        if row.repeat_total > 0.0 {
+            row.source = "other".into();
+            row.slowdown_ratio *= 1.2;
+            row.slowdown_upper_ratio *= 1.3;
+        }
+    }
+    assemble(&isolated, &pairs)
+}
+
+#[test]
+fn harnesses_do_not_mix_unasked_and_are_told_apart_when_they_do() {
+    let dataset = two_harnesses();
+    let error = Examples::from_dataset(&dataset, &ExampleOptions::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`pairs` mixes harnesses (42 of made up, 42 of other), which disagree by more than their noise"
+    );
+    assert!(error.hint().unwrap().contains("--mix-harnesses"));
+    let options = ExampleOptions { mix_harnesses: true, ..ExampleOptions::default() };
+    let examples = Examples::from_dataset(&dataset, &options).unwrap();
+    assert_eq!(examples.groups.harnesses, ["made up", "other"]);
+    let names = examples.schema.names();
+    let place = |name: &str| names.iter().position(|known| known == name).unwrap();
+    let (own, other) = (place("harness=made up"), place("harness=other"));
+    for row in 0..examples.rows() {
+        let is_other = examples.groups.harness[row] == 1;
+        assert_eq!(examples.row(row)[other] == 1.0, is_other);
+        assert_eq!(examples.row(row)[own] == 1.0, !is_other);
+    }
+    let trained = train(&examples, &ten_trees()).unwrap();
+    assert_eq!(trained.metadata.facts["harnesses"], "made up, other");
+    assert!(trained.card.contains("Rows of several harnesses"));
+}
+
+#[test]
+fn slowdowns_at_a_share_do_not_mix_with_others() {
+    let error = from_rows(|_, pairs| pairs[0].flags = Some("drift;slowdown_at_share".into())).unwrap_err();
+    assert!(matches!(error, Error::MixedLabels { at_share: 1, others: 83 }), "{error}");
+    assert!(error.hint().is_some());
+    let all = |_: &mut Vec<IsolatedRow>, pairs: &mut Vec<PairRow>| {
+        pairs.iter_mut().for_each(|row| row.flags = Some("slowdown_at_share".into()));
+    };
+    assert!(from_rows(all).is_ok());
+}
+
+#[test]
+fn one_sided_rows_need_no_profile_of_the_co_runner() {
+    let one_sided = |isolated: &mut Vec<IsolatedRow>, pairs: &mut Vec<PairRow>| {
+        isolated.retain(|row| row.family != "family_02");
+        pairs.retain(|row| row.co_runner_family == "family_02" && row.subject_family != "family_02");
+        for row in pairs {
+            row.flags = Some("one_sided".into());
+            row.co_runner_kind = "stressor".into();
+        }
+    };
+    let examples = from_rows(one_sided).unwrap();
+    assert_eq!(examples.rows(), 16);
+    assert!(!examples.schema.names().iter().any(|name| name == "co_runner_step_seconds"));
+    let (mut isolated, mut pairs) = MadeUp { families: 3, ..MadeUp::default() }.rows();
+    one_sided(&mut isolated, &mut pairs);
+    let profiles = elastico_trainer::profiles(&assemble(&isolated, &pairs)).unwrap();
+    let co_runner = profiles.iter().find(|profile| profile.family.as_str() == "family_02").unwrap();
+    assert!(co_runner.fields.is_empty() && co_runner.shares.is_empty());
+}
+
 #[test]
 fn one_family_still_gets_what_is_possible() {
     let examples =
