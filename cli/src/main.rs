@@ -1,6 +1,7 @@
 //! The `elastico` command: arguments, rendering and exit codes. What it does lives in the other crates.
 
 mod commands;
+mod evaluation_page;
 mod failure;
 mod output;
 mod page;

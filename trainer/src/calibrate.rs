@@ -51,12 +51,22 @@ pub(crate) fn calibrate(
     level: f64,
 ) -> Result<Calibration, Error> {
     check_level(level)?;
+    Ok(of_groups(&by_fold(predictions, examples), level))
+}
+
+/// The share of each fold's rows under the offset of the other folds.
+pub(crate) fn coverages(predictions: &OutOfFold, examples: &Examples, level: f64) -> Result<Vec<f64>, Error> {
+    check_level(level)?;
+    Ok(held_coverage(&by_fold(predictions, examples), level))
+}
+
+fn by_fold(predictions: &OutOfFold, examples: &Examples) -> Vec<Vec<f64>> {
     let mut groups: Vec<Vec<f64>> = vec![Vec::new(); predictions.held_out.len()];
     for (residual, fold) in predictions.residuals(examples).into_iter().zip(&predictions.fold) {
         groups[*fold as usize].push(residual);
     }
     groups.retain(|group| !group.is_empty());
-    Ok(of_groups(&groups, level))
+    groups
 }
 
 pub(crate) fn check_level(level: f64) -> Result<(), Error> {
@@ -74,17 +84,7 @@ pub(crate) fn check_level(level: f64) -> Result<(), Error> {
 fn of_groups(groups: &[Vec<f64>], level: f64) -> Calibration {
     let all: Vec<&Vec<f64>> = groups.iter().collect();
     let (offset_log, guarantee) = offset(&all, level);
-    let coverage: Vec<f64> = if groups.len() < 2 {
-        groups.iter().map(|group| covered(group, offset_log)).collect()
-    } else {
-        (0..groups.len())
-            .map(|held| {
-                let others: Vec<&Vec<f64>> =
-                    groups.iter().enumerate().filter(|(index, _)| *index != held).map(|(_, g)| g).collect();
-                covered(&groups[held], offset(&others, level).0)
-            })
-            .collect()
-    };
+    let coverage = held_coverage(groups, level);
     Calibration {
         level,
         offset_log,
@@ -93,6 +93,21 @@ fn of_groups(groups: &[Vec<f64>], level: f64) -> Calibration {
         groups_total: groups.len() as u64,
         guarantee,
     }
+}
+
+fn held_coverage(groups: &[Vec<f64>], level: f64) -> Vec<f64> {
+    if groups.len() < 2 {
+        let all: Vec<&Vec<f64>> = groups.iter().collect();
+        let offset = offset(&all, level).0;
+        return groups.iter().map(|group| covered(group, offset)).collect();
+    }
+    (0..groups.len())
+        .map(|held| {
+            let others: Vec<&Vec<f64>> =
+                groups.iter().enumerate().filter(|(index, _)| *index != held).map(|(_, g)| g).collect();
+            covered(&groups[held], offset(&others, level).0)
+        })
+        .collect()
 }
 
 fn covered(residuals: &[f64], offset: f64) -> f64 {

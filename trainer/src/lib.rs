@@ -21,6 +21,7 @@
 mod calibrate;
 mod card;
 mod config;
+mod details;
 mod error;
 mod evaluate;
 mod examples;
@@ -36,6 +37,7 @@ mod train;
 
 pub use calibrate::{Calibration, Guarantee};
 pub use config::{TRAIN_SCHEMA, TrainConfig};
+pub use details::{Details, HeldOut, Noise, NoiseSource, Reliability, evaluate_in_detail};
 pub use error::Error;
 pub use evaluate::{EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
 pub use examples::{ExampleOptions, Examples, Identities, Origin};

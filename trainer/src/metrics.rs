@@ -89,7 +89,7 @@ pub(crate) fn safe_scores(measured: &[f64], predicted: &[f64], limit: f64) -> Sa
 }
 
 /// Percentile interval of the pooled mean, resampling whole families.
-fn bootstrap(values: &[f64], family: &[u32], seed: Seed) -> Option<(f64, f64)> {
+pub(crate) fn bootstrap(values: &[f64], family: &[u32], seed: Seed) -> Option<(f64, f64)> {
     const DRAWS: usize = 400;
     let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     for (value, family) in values.iter().zip(family) {

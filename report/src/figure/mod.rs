@@ -1,14 +1,18 @@
 //! Views and their drawings.
 
 mod bars;
+mod dots;
 mod heatmap;
 mod placement;
+mod reliability;
 mod roofline;
 mod scatter;
 
 pub use bars::{Bar, BarGroup, BarUnit, Bars};
+pub use dots::{Dot, Dots};
 pub use heatmap::{Cell, Heatmap};
 pub use placement::{GpuView, NodeView, PlacementChart, Tenant, Waiting};
+pub use reliability::{ReliabilityPlot, ReliabilityPoint};
 pub use roofline::{Roofline, RooflinePoint};
 pub use scatter::{PredictedVsMeasured, PredictionPoint};
 
@@ -70,6 +74,22 @@ impl Figure {
     /// No bars, or a number that is negative or not finite.
     pub fn bars(view: &Bars) -> Result<Self, Error> {
         bars::draw(view)
+    }
+
+    /// Dots with intervals on a logarithmic axis of ratios, around a line at 1.
+    ///
+    /// # Errors
+    /// No dots, or a number that is no ratio.
+    pub fn dots(view: &Dots) -> Result<Self, Error> {
+        dots::draw(view)
+    }
+
+    /// Promised level against achieved coverage.
+    ///
+    /// # Errors
+    /// No points, or a number outside 0..1.
+    pub fn reliability(view: &ReliabilityPlot) -> Result<Self, Error> {
+        reliability::draw(view)
     }
 
     fn new(title: &str, caption: String, origin: &Origin, svg: Svg) -> Self {

@@ -16,6 +16,8 @@ pub struct PredictedVsMeasured {
     pub points: Vec<PredictionPoint>,
     /// Nominal level of the upper bound, for example 0.9; `None` = no bound is given.
     pub bound_level: Option<f64>,
+    /// A slowdown up to this counts as safe: a line across each axis.
+    pub limit: Option<f64>,
     /// Logarithmic axes.
     pub log: bool,
     /// A further sentence for the caption.
@@ -31,6 +33,7 @@ impl PredictedVsMeasured {
             split: String::new(),
             points: Vec::new(),
             bound_level: None,
+            limit: None,
             log: false,
             note: String::new(),
         }
@@ -117,6 +120,11 @@ pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
         (x(high), y(high)),
         &format!(r#"class="diagonal" stroke="{MUTED}" stroke-width="1.5" stroke-dasharray="6 4""#),
     );
+    if let Some(limit) = view.limit.filter(|limit| *limit > low && *limit < high) {
+        let style = format!(r#"class="diagonal" stroke="{MUTED}" stroke-width="1.2" stroke-dasharray="2 3""#);
+        svg.line((x(limit), TOP), (x(limit), TOP + SIDE), &style);
+        svg.line((LEFT, y(limit)), (LEFT + SIDE, y(limit)), &style);
+    }
     svg.text(LEFT + SIDE / 2.0, TOP + SIDE + 38.0, Anchor::Middle, TEXT, "observed slowdown");
     svg.styled(
         16.0,
@@ -168,12 +176,24 @@ pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
             )
         }
     };
+    let crossing = view.limit.map_or(String::new(), |limit| {
+        let called = points.iter().filter(|point| point.predicted <= limit).count();
+        let wrong =
+            points.iter().filter(|point| point.predicted <= limit && point.measured > limit).count();
+        format!(
+            "The dotted lines are the limit of {}: of {} observations predicted under it, {} were over it (lower right).",
+            number::ratio(limit),
+            number::count(called),
+            number::count(wrong)
+        )
+    });
     let outside = points.iter().filter(|point| !point.in_domain).count();
     let caption = sentences([
         "On the dashed line the prediction is right; above it the model is too careful, below it too hopeful.".to_owned(),
         if view.split.is_empty() { String::new() } else { format!("Held out: {}.", view.split) },
         format!("n = {}, mean absolute error {}.", number::count(n), number::percent(mape)),
         bound,
+        crossing,
         if outside > 0 { format!("{outside} outside the model's domain (hollow).") } else { String::new() },
         if drawn < n { format!("{} of {} points drawn.", number::count(drawn), number::count(n)) } else { String::new() },
         view.note.clone(),
