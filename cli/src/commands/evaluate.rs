@@ -178,7 +178,7 @@ fn tables(evaluation: &Evaluation) -> Vec<Table> {
                 Column::text("learner"),
                 Column::number("n", ""),
                 Column::number("mape", "").label("MAPE %"),
-                Column::text("interval").label("95 % of it"),
+                Column::text("interval").label("95 %"),
                 Column::number("r2", "").label("R2"),
                 Column::number("spearman", "").label("rho"),
                 Column::number("safe_precision", "").label("prec"),
@@ -189,7 +189,7 @@ fn tables(evaluation: &Evaluation) -> Vec<Table> {
             let mut cells = vec![row.learner.as_str().into(), Value::Count(row.n)];
             if let Some(scores) = &row.scores {
                 let interval = scores.mape_interval.map_or(Value::Missing, |(lower, upper)| {
-                    format!("{:.1} to {:.1}", 100.0 * lower, 100.0 * upper).into()
+                    format!("{:.1}–{:.1}", 100.0 * lower, 100.0 * upper).into()
                 });
                 cells.extend([Value::number(100.0 * scores.mape, 1), interval]);
                 cells.extend(

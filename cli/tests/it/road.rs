@@ -215,10 +215,16 @@ fn imported_measurements_are_learnt_as_well_as_others_learn_them() {
     let folder = place.path();
     let file = file.to_str().expect("a UTF-8 path");
     elastico(folder, &["-q", "dataset", "import", "gavel", file, "--out", "g"]).assert().success();
+    let splits = "random_pair,unseen_family";
+    let learners = "mean,extra_trees";
     let evaluation = json(
         folder,
-        &["-q", "evaluate", "g", "--learners", "mean,extra_trees", "--splits", "random_pair,unseen_family"],
+        &["-q", "evaluate", "g", "--learners", learners, "--splits", splits, "--page", "g.html"],
     );
+    let page = std::fs::read_to_string(folder.join("g.html")).expect("a page");
+    for words in ["imported measurements", "mean (baseline)", "Reliability of the upper bound", "Residuals"] {
+        assert!(page.contains(words), "{words}");
+    }
     for (split, limit) in [("random_pair", 0.07), ("unseen_family", 0.22)] {
         let row = |learner: &str| {
             let rows = evaluation["rows"].as_array().expect("rows");
