@@ -47,6 +47,10 @@ pub(crate) fn ticks(low: f64, high: f64, wanted: usize) -> Vec<f64> {
 /// Round numbers of a logarithmic axis: powers of ten, and 1-2-5 between them where the span is short.
 pub(crate) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();
+    if decades < 0.25 {
+        // Over so short a span a logarithmic axis is nearly even.
+        return ticks(low, high, 5);
+    }
     let factors: &[f64] = if decades > 4.0 {
         &[1.0]
     } else if decades > 0.8 {

@@ -59,6 +59,8 @@ pub struct PredictionPoint {
 
 /// Points drawn at most: a browser grows slow beyond, and ink would cover everything.
 const DRAWN_LIMIT: usize = 1500;
+/// With more points marks are small, and intervals are told by the tooltip alone.
+const CROWDED: usize = 300;
 const SIDE: f64 = 420.0;
 const LEFT: f64 = 62.0;
 const TOP: f64 = 14.0;
@@ -135,19 +137,20 @@ pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
         "predicted slowdown",
     );
 
-    let stride = points.len().div_ceil(DRAWN_LIMIT);
+    let n = points.len();
+    let stride = n.div_ceil(DRAWN_LIMIT);
     let mut drawn = 0;
     // Violations are few and matter most: drawn last, and never thinned out.
     let violated = |point: &PredictionPoint| point.upper.is_some_and(|upper| point.measured > upper);
     let (calm, alarming): (Vec<_>, Vec<_>) = points.iter().partition(|point| !violated(point));
-    let radius = if points.len() > 300 { 2.5 } else { 4.0 };
+    let radius = if n > CROWDED { 2.5 } else { 4.0 };
     for point in calm.iter().step_by(stride).chain(&alarming) {
         drawn += 1;
         let is_violation = violated(point);
         let colour = if is_violation { ORANGE } else { BLUE };
         let class = if is_violation { "alarm" } else { "calm" };
         svg.open(&tooltip(point));
-        if let Some((lower, upper)) = point.interval {
+        if let Some((lower, upper)) = point.interval.filter(|_| n <= CROWDED) {
             svg.line(
                 (x(lower), y(point.predicted)),
                 (x(upper), y(point.predicted)),
@@ -159,7 +162,6 @@ pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
     }
     legend(&mut svg, TOP + SIDE + 64.0, points);
 
-    let n = points.len();
     let absolute: Vec<f64> =
         points.iter().map(|point| (point.predicted - point.measured).abs() / point.measured).collect();
     let mape = elastico_core::mean(&absolute);
