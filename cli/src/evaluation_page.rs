@@ -378,7 +378,11 @@ fn reliability(
         if promised.is_empty() {
             "Too few groups for a guarantee at any level: what is shown is all that is known.".to_owned()
         } else {
-            format!("Guaranteed on average over exchangeable groups at {}.", promised.join(", "))
+            format!(
+                "Guaranteed on average over exchangeable groups at {}; above, the groups are too few and the bound is a plain \
+                 quantile, which can lie lower.",
+                promised.join(", ")
+            )
         }
     );
     Some(ReliabilityPlot {

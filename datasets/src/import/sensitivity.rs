@@ -142,7 +142,7 @@ impl Runs {
     /// probability k / n.
     fn resampled_medians(&self) -> Option<Vec<(f64, f64)>> {
         let n = self.values.len();
-        if n % 2 == 0 || n < 3 {
+        if n.is_multiple_of(2) || n < 3 {
             return None;
         }
         let at_most = |k: usize| {
@@ -161,7 +161,7 @@ impl Runs {
 
 fn binomial(n: usize, hits: usize, p: f64) -> f64 {
     let ways: f64 = (0..hits).map(|index| (n - index) as f64 / (index + 1) as f64).product();
-    ways * p.powi(hits as i32) * (1.0 - p).powi((n - hits) as i32)
+    ways * p.powf(hits as f64) * (1.0 - p).powf((n - hits) as f64)
 }
 
 /// The central interval of a discrete distribution.

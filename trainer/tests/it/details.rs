@@ -33,7 +33,11 @@ fn details_belong_to_the_scores() {
         assert!(points.iter().any(|point| point.in_domain));
         let levels: Vec<_> = details.reliability.iter().filter(|level| level.split == split).collect();
         assert_eq!(levels.len(), 6);
-        assert!(levels.windows(2).all(|pair| pair[0].achieved <= pair[1].achieved + 1e-12));
+        // Where there are too few groups for a promise the bound is another quantile, and may lie lower.
+        let rises = |pair: &[&elastico_trainer::Reliability]| {
+            pair[0].is_guaranteed != pair[1].is_guaranteed || pair[0].achieved <= pair[1].achieved + 1e-12
+        };
+        assert!(levels.windows(2).all(rises));
         assert!(levels.iter().all(|level| level.least <= level.achieved && level.factor >= 1.0));
     }
 }
