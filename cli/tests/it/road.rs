@@ -221,7 +221,7 @@ fn imported_measurements_are_learnt_as_well_as_others_learn_them() {
         folder,
         &["-q", "evaluate", "g", "--learners", learners, "--splits", splits, "--page", "g.html"],
     );
-    let page = std::fs::read_to_string(folder.join("g.html")).expect("a page");
+    let page = fs::read_to_string(folder.join("g.html")).expect("a page");
     for words in ["imported measurements", "mean (baseline)", "Reliability of the upper bound", "Residuals"] {
         assert!(page.contains(words), "{words}");
     }

@@ -130,7 +130,9 @@ fn slowdowns_at_a_share_do_not_mix_with_others() {
     assert!(matches!(error, Error::MixedLabels { at_share: 1, others: 83 }), "{error}");
     assert!(error.hint().is_some());
     let all = |_: &mut Vec<IsolatedRow>, pairs: &mut Vec<PairRow>| {
-        pairs.iter_mut().for_each(|row| row.flags = Some("slowdown_at_share".into()));
+        for row in pairs {
+            row.flags = Some("slowdown_at_share".into());
+        }
     };
     assert!(from_rows(all).is_ok());
 }
