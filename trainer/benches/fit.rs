@@ -1,104 +1,194 @@
-//! Fitting and featurising, at the sizes that the documents state.
+//! Fitting beside scikit-learn and LightGBM, and featurising, at the sizes that the documents state.
+//!
+//! The peers fit the same prepared rows with the same settings and all cores, in turns within one run; they need numpy,
+//! scikit-learn and lightgbm in the workspace's `.venv`. The own time includes imputing and the physics features.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may panic, and prints its ratios")]
+
+mod made_up;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use elastico_core::{DeviceKind, Provenance, Seed};
-use elastico_datasets::{Dataset, IsolatedRow, PairRow, Table};
-use elastico_trainer::{
-    EvaluateOptions, ExampleOptions, Examples, LearnerKind, LearnerOptions, Split, evaluate,
-};
-use rand::RngExt as _;
-use std::collections::BTreeMap;
+use elastico_core::{Estimate, Seed};
+use elastico_models::{Aggregate, Body, physics, prepare};
+use elastico_trainer::{ExampleOptions, Examples, LearnerKind, LearnerOptions, fit};
+use made_up::dataset;
+use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
-use std::time::Duration;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// Workloads in families of four, with counters, and `rows` rows of pairs.
-fn dataset(workloads: usize, rows: usize) -> Dataset {
-    let mut stream = Seed(1).stream("bench", &[]);
-    let mut isolated = Vec::new();
-    for index in 0..workloads {
-        let mut ratio = || stream.random::<f64>();
-        isolated.push(IsolatedRow {
-            trial_id: format!("alone_{index}"),
-            workload: format!("workload_{index:03}"),
-            family: format!("family_{:02}", index / 4),
-            kind: if index % 2 == 0 { "training" } else { "inference" }.into(),
-            device_kind: "simulated".into(),
-            device: "h100".into(),
-            source: "bench".into(),
-            share_ratio: 1.0,
-            step_seconds: 0.01 + ratio(),
-            batch_total: (index % 7) as f64 + 1.0,
-            step_dram_bytes: 1e9 * ratio(),
-            step_l2_bytes: 4e9 * ratio(),
-            working_set_bytes: 1e8 * ratio(),
-            kernel_active_ratio: ratio(),
-            sm_active_ratio: ratio(),
-            sm_occupancy_ratio: ratio(),
-            tensor_active_ratio: ratio(),
-            l2_throughput_ratio: ratio(),
-            l2_hit_ratio: ratio(),
-            dram_throughput_ratio: ratio(),
-            launch_rate_hertz: 1e4 * ratio(),
-            counters_status: "ok".into(),
-            outcome: "ok".into(),
-            ..IsolatedRow::default()
-        });
-    }
-    let pairs: Vec<PairRow> = (0..rows)
-        .map(|row| {
-            let subject = &isolated[row % workloads];
-            let co_runner = &isolated[(row / workloads * 7 + row) % workloads];
-            let load = subject.sm_active_ratio + co_runner.sm_active_ratio;
-            PairRow {
-                trial_id: format!("trial_{row}"),
-                side: "a".into(),
-                subject_workload: subject.workload.clone(),
-                subject_family: subject.family.clone(),
-                co_runner_workload: co_runner.workload.clone(),
-                co_runner_family: co_runner.family.clone(),
-                device_kind: "simulated".into(),
-                device: "h100".into(),
-                sharing: "time_slice".into(),
-                slowdown_ratio: load.max(1.0) * (1.0 + 0.03 * stream.random::<f64>()),
-                outcome: "ok".into(),
-                ..PairRow::default()
-            }
-        })
-        .collect();
-    let provenance = Provenance {
-        elastico_version: "0.0.0".into(),
-        device_kind: DeviceKind::Simulated,
-        device: "sim:h100".into(),
-        seed: None,
-        source: "bench".into(),
-        source_digest: None,
-        facts: BTreeMap::new(),
+const ROWS: usize = 20_000;
+const TEST_ROWS: usize = 5_000;
+const REPEATS: usize = 10;
+const LIMIT: f64 = 1.2;
+
+/// The first rows to fit on, the others to test on.
+fn halves() -> (Examples, Examples) {
+    let all = Examples::from_dataset(&dataset(2_000, ROWS + TEST_ROWS), &ExampleOptions::default()).unwrap();
+    let part = |rows: std::ops::Range<usize>| {
+        let width = all.schema.width();
+        Examples {
+            features: all.features[rows.start * width..rows.end * width].to_vec(),
+            slowdown: all.slowdown[rows.clone()].to_vec(),
+            interval: all.interval[rows.clone()].to_vec(),
+            groups: all.groups.subset(&rows.map(|row| row as u32).collect::<Vec<_>>()),
+            ..all.clone()
+        }
     };
-    Dataset::new(Table::isolated(&isolated), Table::pairs(&pairs), provenance, BTreeMap::new())
-        .expect("the rows are sound")
+    (part(0..ROWS), part(ROWS..all.rows()))
 }
 
-fn fits(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("extra_trees");
-    group.sample_size(10).warm_up_time(Duration::from_millis(1)).measurement_time(Duration::from_secs(1));
-    for (rows, trees) in [(2_000, 30), (20_000, 10)] {
-        let examples = Examples::from_dataset(&dataset(64, rows), &ExampleOptions::default()).expect("rows");
-        let width = examples.schema.width();
-        // One device of two folds would fit twice; five folds of random pairs fit five times on four fifths.
-        let options = EvaluateOptions {
-            splits: vec![Split::RandomPair],
-            learners: vec![LearnerKind::ExtraTrees],
-            settings: LearnerOptions::default().with_trees(trees),
-            ..EvaluateOptions::default()
-        };
-        group.bench_function(
-            format!("five folds of {rows} rows x {width} raw features, {trees} trees"),
-            |bench| {
-                bench.iter(|| evaluate(black_box(&examples), &options));
-            },
-        );
+/// Prepared rows as the body reads them.
+fn prepared(examples: &Examples) -> (usize, Vec<f32>) {
+    let spec = physics(&examples.schema);
+    let width = examples.schema.width();
+    let mut out = Vec::new();
+    for row in 0..examples.rows() {
+        prepare(&spec, &vec![0.0; width], examples.row(row), &mut out);
     }
-    group.finish();
+    (width + spec.width(), out)
+}
+
+fn log_slowdown(examples: &Examples) -> Vec<f64> {
+    examples.slowdown.iter().map(|slowdown| slowdown.ln()).collect()
+}
+
+/// Mean absolute error of the log slowdown.
+fn error(body: &Body, width: usize, rows: &[f32], truth: &[f64]) -> f64 {
+    let Body::Forest(forest) = body else { panic!("not a forest") };
+    let divisor = if forest.aggregate == Aggregate::Mean { forest.trees.len() as f64 } else { 1.0 };
+    let predict = |row: &[f32]| {
+        let leaf = |tree: &elastico_models::Tree| {
+            let mut node = &tree.nodes[0];
+            while !node.is_leaf() {
+                let next = if row[node.feature as usize] <= node.threshold { node.left } else { node.right };
+                node = &tree.nodes[next as usize];
+            }
+            node.value
+        };
+        forest.trees.iter().map(leaf).sum::<f64>() / divisor + forest.base
+    };
+    let errors = rows.chunks_exact(width).zip(truth).map(|(row, y)| (predict(row) - y).abs());
+    errors.sum::<f64>() / truth.len() as f64
+}
+
+/// CPU time of this process, all threads.
+fn cpu_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+}
+
+fn beside_python(_: &mut Criterion) {
+    let (train, test) = halves();
+    let mut settings = LearnerOptions::default();
+    settings.extra_trees.trees = 100;
+    let (width, rows) = prepared(&train);
+    let (_, test_rows) = prepared(&test);
+    let truth = log_slowdown(&test);
+    assert_eq!((width, train.rows()), (40, ROWS));
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(folder.path().join(name), bytes).unwrap();
+    let singles = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let doubles = |values: &[f64]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    write("x.f32", singles(&rows));
+    write("test_x.f32", singles(&test_rows));
+    write("y.f64", doubles(&log_slowdown(&train)));
+    write("test_y.f64", doubles(&truth));
+    let mut described = serde_json::to_value(&settings).unwrap();
+    described["width"] = width.into();
+    write("settings.json", described.to_string().into_bytes());
+    let Some(mut peer) = Peer::start(folder.path()) else { return };
+    println!("{}", peer.version);
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    for learner in [LearnerKind::ExtraTrees, LearnerKind::Boosting] {
+        let name = learner.as_str();
+        if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
+        let mut times: [Vec<f64>; 6] = Default::default();
+        let mut errors = (0.0, 0.0);
+        for repeat in 0..REPEATS {
+            let (start, cpu) = (Instant::now(), cpu_seconds());
+            let body = fit(&train, learner, &settings, LIMIT, Seed(repeat as u64)).unwrap();
+            let own = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+            let theirs = peer.fit(name);
+            let values = [own.0, theirs[0], own.0 / theirs[0], own.1, theirs[1], own.1 / theirs[1]];
+            for (all, value) in times.iter_mut().zip(values) {
+                all.push(value);
+            }
+            errors.0 += error(&body, width, &test_rows, &truth) / REPEATS as f64;
+            errors.1 += theirs[2] / REPEATS as f64;
+        }
+        let [wall, their_wall, wall_ratios, cpu, their_cpu, cpu_ratios] = &times;
+        for (what, own, theirs, ratios) in
+            [("wall", wall, their_wall, wall_ratios), ("CPU", cpu, their_cpu, cpu_ratios)]
+        {
+            let ratio = Estimate::geometric(ratios, 0.95).expect("several repeats");
+            println!(
+                "{name} on {ROWS} x {width}, {what}: own {:.2} s, peer {:.2} s (medians); own / peer {:.2}, 95 % interval {:.2} \
+                 to {:.2}, {REPEATS} repeats in turns",
+                elastico_core::median(own),
+                elastico_core::median(theirs),
+                ratio.point,
+                ratio.lower,
+                ratio.upper,
+            );
+        }
+        println!(
+            "{name}: error of the log slowdown on {TEST_ROWS} other rows: own {:.4}, peer {:.4}",
+            errors.0, errors.1
+        );
+        // Both must have done the same work.
+        assert!((errors.0 / errors.1).ln().abs() < 0.1, "{errors:?}");
+    }
+    peer.stop();
+}
+
+struct Peer {
+    child: Child,
+    answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    version: String,
+}
+
+impl Peer {
+    fn start(folder: &Path) -> Option<Self> {
+        let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let python = root.join(".venv/bin/python");
+        if !python.exists() {
+            println!("skipped: there is no .venv/bin/python");
+            return None;
+        }
+        let mut child = Command::new(python)
+            .arg(root.join("trainer/benches/fit_peer.py"))
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        if let Some(Ok(version)) = answers.next() {
+            return Some(Self { child, answers, version });
+        }
+        println!("skipped: the peer does not start; it needs numpy, scikit-learn and lightgbm in .venv");
+        child.wait().unwrap();
+        None
+    }
+
+    /// Wall seconds, CPU seconds and error.
+    fn fit(&mut self, learner: &str) -> [f64; 3] {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{learner}").unwrap();
+        let answer = self.answers.next().unwrap().unwrap();
+        let numbers: Vec<f64> = answer.split(' ').map(|number| number.parse().unwrap()).collect();
+        numbers.try_into().unwrap()
+    }
+
+    fn stop(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap();
+    }
 }
 
 fn featurising(criterion: &mut Criterion) {
@@ -111,5 +201,5 @@ fn featurising(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, fits, featurising);
+criterion_group!(benches, beside_python, featurising);
 criterion_main!(benches);

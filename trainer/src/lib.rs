@@ -26,6 +26,7 @@ mod error;
 mod evaluate;
 mod examples;
 mod features;
+mod fit;
 mod learners;
 mod matrix;
 mod metrics;
@@ -41,6 +42,7 @@ pub use details::{Details, HeldOut, Noise, NoiseSource, Reliability, evaluate_in
 pub use error::Error;
 pub use evaluate::{EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
 pub use examples::{ExampleOptions, Examples, Identities, Origin};
+pub use fit::fit;
 pub use learners::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerKind,
     LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions,
