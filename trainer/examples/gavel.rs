@@ -1,10 +1,13 @@
 //! Judges every learner on Gavel's public measurements, trains on them and prints what came of it.
 //!
-//! `cargo run --release -p elastico-trainer --example gavel -- simulation_throughputs.json`
+//! `cargo run --release -p elastico-trainer --example gavel -- simulation_throughputs.json [train.toml]`; with settings it only
+//! judges.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use elastico_trainer::{EvaluateOptions, ExampleOptions, Examples, TrainOptions, evaluate, rules, train};
+use elastico_trainer::{
+    EvaluateOptions, ExampleOptions, Examples, TrainConfig, TrainOptions, evaluate, rules, train,
+};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -15,8 +18,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let examples = Examples::from_dataset(&dataset, &ExampleOptions::default())?;
 
     let begin = Instant::now();
-    let evaluation = evaluate(&examples, &EvaluateOptions::default())?;
+    let mut options = EvaluateOptions::default();
+    let settings = std::env::args_os().nth(2).map(PathBuf::from);
+    if let Some(file) = &settings {
+        TrainConfig::read(file)?.apply_to_evaluate(&mut options);
+    }
+    let evaluation = evaluate(&examples, &options)?;
     println!("{evaluation}\nevaluated in {:.1} s\n", begin.elapsed().as_secs_f64());
+    if settings.is_some() {
+        return Ok(());
+    }
 
     for max_bytes in [20_000_000, 2_000_000, 500_000] {
         let begin = Instant::now();

@@ -181,7 +181,7 @@ impl<'a> Source<'a> {
         let whole = document.span();
         let is_table = |name: &str| LearnerKind::ALL.iter().any(|learner| learner.as_str() == name);
         let (mut head, mut tables) = (DeTable::new(), DeTable::new());
-        for (key, value) in document.get_ref().iter() {
+        for (key, value) in document.get_ref() {
             let name = key.get_ref().as_ref();
             if is_table(name) && value.get_ref().is_table() {
                 tables.insert(key.clone(), value.clone());
@@ -256,7 +256,7 @@ impl<'a> Source<'a> {
     fn settings(&self, tables: &DeTable<'a>, whole: &Range<usize>) -> Result<LearnerOptions, Error> {
         let mut first = tables.clone();
         let mut expanded = Vec::new();
-        for (key, value) in tables.iter() {
+        for (key, value) in tables {
             let DeValue::Table(table) = value.get_ref() else { continue };
             let variants = self.expand(table)?;
             let with = |table: &DeTable<'a>| Spanned::new(value.span(), DeValue::Table(table.clone()));
@@ -288,7 +288,7 @@ impl<'a> Source<'a> {
     /// Every combination of the values in the lists of a table, the first list varying slowest.
     fn expand(&self, table: &DeTable<'a>) -> Result<Vec<DeTable<'a>>, Error> {
         let mut variants = vec![table.clone()];
-        for (key, value) in table.iter() {
+        for (key, value) in table {
             let DeValue::Array(list) = value.get_ref() else { continue };
             if list.is_empty() {
                 return Err(

@@ -37,7 +37,7 @@ pub struct LearnerOptions {
     pub inner_folds: usize,
     /// Further settings of a learner to choose from; the tables above where a learner has none.
     #[serde(skip)]
-    pub(crate) variants: BTreeMap<LearnerKind, Vec<LearnerOptions>>,
+    pub(crate) variants: BTreeMap<LearnerKind, Vec<Self>>,
 }
 
 impl Default for LearnerOptions {
