@@ -48,6 +48,10 @@ pub enum Aggregate {
     Mean,
     /// Sum of the trees: boosting.
     Sum,
+    /// The harmonic mean of the trees' slowdowns: `-ln(mean(exp(-leaf)))`, the mean of normalized throughput. Where the
+    /// trees disagree it lies below [`Mean`](Self::Mean); relative errors are smaller for it, because a slowdown is
+    /// skewed and an error of it counts relative to what was measured.
+    Harmonic,
 }
 
 /// Trees that predict the logarithm of the slowdown.
@@ -60,6 +64,9 @@ pub struct Forest {
     /// Added to the mean or the sum; 0 for a random forest.
     pub base: f64,
 }
+
+/// The largest log slowdown of a leaf whose inverse is averaged: far beyond any slowdown, well within single precision.
+const MOST_HARMONIC: f64 = 20.0;
 
 /// The largest single-precision number that is not above `threshold`.
 ///
@@ -126,14 +133,40 @@ impl Tree {
 impl Forest {
     /// Evaluates in double precision over a prepared row. `None` where a tree contradicts itself.
     pub(crate) fn evaluate(&self, row: &[f32]) -> Option<f64> {
-        let sum = self.trees.iter().map(|tree| tree.walk(row)).sum::<Option<f64>>()?;
-        Some(sum / self.divisor() + self.base)
+        let sum = self.trees.iter().map(|tree| tree.walk(row).map(|leaf| self.weigh(leaf))).sum::<Option<f64>>()?;
+        Some(self.conclude(sum))
+    }
+
+    /// What a leaf adds to the sum over the trees; the file holds this number in single precision.
+    pub fn weigh(&self, leaf: f64) -> f64 {
+        match self.aggregate {
+            Aggregate::Mean => leaf / self.trees.len().max(1) as f64,
+            Aggregate::Sum => leaf,
+            Aggregate::Harmonic => (-leaf).exp() / self.trees.len().max(1) as f64,
+        }
+    }
+
+    /// The leaf that adds this to the sum.
+    pub(crate) fn unweigh(&self, weight: f64) -> f64 {
+        match self.aggregate {
+            Aggregate::Mean => weight * self.trees.len().max(1) as f64,
+            Aggregate::Sum => weight,
+            Aggregate::Harmonic => -(weight * self.trees.len().max(1) as f64).ln(),
+        }
+    }
+
+    /// The log slowdown of a sum over the trees.
+    pub fn conclude(&self, sum: f64) -> f64 {
+        match self.aggregate {
+            Aggregate::Mean | Aggregate::Sum => sum + self.base,
+            Aggregate::Harmonic => self.base - sum.ln(),
+        }
     }
 
     /// The standard deviation of the trees' values over a prepared row; `None` where the trees are not averaged or a
     /// tree contradicts itself.
     pub(crate) fn spread(&self, row: &[f32]) -> Option<f64> {
-        if self.aggregate != Aggregate::Mean {
+        if self.aggregate == Aggregate::Sum {
             return None;
         }
         let values = self.trees.iter().map(|tree| tree.walk(row)).collect::<Option<Vec<_>>>()?;
@@ -148,17 +181,19 @@ impl Forest {
         if !self.base.is_finite() || self.base.abs() > 1e6 {
             return Err(Error::spec(part, format!("has the base {}", self.base)));
         }
+        if self.aggregate == Aggregate::Harmonic {
+            let beyond = |node: &&TreeNode| node.is_leaf() && node.value.abs() > MOST_HARMONIC;
+            if self.base != 0.0 {
+                return Err(Error::spec(part, "averages throughputs and has a base"));
+            }
+            if let Some(leaf) = self.trees.iter().flat_map(|tree| &tree.nodes).find(beyond) {
+                let reason = format!("has the log slowdown {} in a leaf, whose throughput is none", leaf.value);
+                return Err(Error::spec(part, reason));
+            }
+        }
         match self.trees.iter().enumerate().find_map(|(index, tree)| Some((index, tree.fault(width)?))) {
             None => Ok(()),
             Some((index, fault)) => Err(Error::spec(format!("tree {index} of {part}"), fault)),
-        }
-    }
-
-    /// By what each leaf is divided.
-    pub(crate) fn divisor(&self) -> f64 {
-        match self.aggregate {
-            Aggregate::Mean => self.trees.len().max(1) as f64,
-            Aggregate::Sum => 1.0,
         }
     }
 }

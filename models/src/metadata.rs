@@ -59,6 +59,9 @@ pub struct ModelMetadata {
     pub training_rows_total: u64,
     /// Scores by split and metric.
     pub scores: BTreeMap<String, BTreeMap<String, f64>>,
+    /// What few-shot calibration starts from; absent in a file of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior: Option<Prior>,
     /// Free facts: hyperparameters, seed, licence of the data.
     #[serde(default)]
     pub facts: BTreeMap<String, String>,
@@ -88,7 +91,23 @@ impl ModelMetadata {
             training_digest: None,
             training_rows_total: 0,
             scores: BTreeMap::new(),
+            prior: None,
             facts: BTreeMap::new(),
         }
     }
+}
+
+/// Whom a model knows, and how far it was off where it did not: the prior of its calibration to new workloads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prior {
+    /// Families in the training data, sorted.
+    pub families: Vec<String>,
+    /// Workloads in the training data, sorted.
+    pub workloads: Vec<String>,
+    /// Variances of the log residuals of held-out families by what causes them: `subject_family`, `subject`,
+    /// `co_runner_family`, `co_runner` and `noise`.
+    pub variances: BTreeMap<String, f64>,
+    /// By the number of probes of each new workload: the bound's distance from the point in log slowdown.
+    pub upper_offset_log_by_probes: BTreeMap<u32, f64>,
 }

@@ -7,14 +7,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Isolated performance at one share of the SMs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharePoint {
     /// Share of the SMs, over 0, at most 1.
     pub share_ratio: f64,
     /// Median time of one isolated step at that share, in seconds.
     pub step_seconds: f64,
+    /// Values by field name at that share, kept where the full device was never measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, f64>,
 }
+
+/// Shares that differ by less are the same.
+const SAME_SHARE: f64 = 1e-6;
 
 /// One workload on one device, running alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,29 +53,39 @@ impl WorkloadProfile {
         })
     }
 
+    /// The value of a field for a side that is given this share of the SMs: that of the full device, and where the full
+    /// device was never measured, that at the share.
+    pub fn field_at(&self, name: &str, share_ratio: f64) -> Option<f64> {
+        self.field(name).or_else(|| {
+            if name == "step_seconds" {
+                return self.step_seconds_at(share_ratio);
+            }
+            let point = self.shares.iter().find(|point| (point.share_ratio - share_ratio).abs() <= SAME_SHARE)?;
+            point.fields.get(name).copied()
+        })
+    }
+
     /// Time of one isolated step at a share of the SMs, in seconds.
     ///
     /// Between two measured shares it is interpolated linearly in the logarithms of both; outside the measured range it
     /// is unknown.
     pub fn step_seconds_at(&self, share_ratio: f64) -> Option<f64> {
-        const SAME: f64 = 1e-6;
-        if share_ratio >= 1.0 - SAME {
+        if share_ratio >= 1.0 - SAME_SHARE {
             return self.field("step_seconds");
         }
-        let full =
-            self.field("step_seconds").map(|step_seconds| SharePoint { share_ratio: 1.0, step_seconds });
-        let points = || self.shares.iter().copied().chain(full);
-        if let Some(point) = points().find(|point| (point.share_ratio - share_ratio).abs() <= SAME) {
-            return Some(point.step_seconds);
+        let full = self.field("step_seconds").map(|seconds| (1.0, seconds));
+        let points = || {
+            self.shares.iter().map(|point| (point.share_ratio, point.step_seconds)).chain(full)
+        };
+        if let Some((_, seconds)) = points().find(|(share, _)| (share - share_ratio).abs() <= SAME_SHARE) {
+            return Some(seconds);
         }
-        let below = points()
-            .filter(|point| point.share_ratio < share_ratio)
-            .max_by(|a, b| a.share_ratio.total_cmp(&b.share_ratio))?;
-        let above = points()
-            .filter(|point| point.share_ratio > share_ratio)
-            .min_by(|a, b| a.share_ratio.total_cmp(&b.share_ratio))?;
-        let weight = (share_ratio / below.share_ratio).ln() / (above.share_ratio / below.share_ratio).ln();
-        Some((below.step_seconds.ln() * (1.0 - weight) + above.step_seconds.ln() * weight).exp())
+        let below =
+            points().filter(|(share, _)| *share < share_ratio).max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let above =
+            points().filter(|(share, _)| *share > share_ratio).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let weight = (share_ratio / below.0).ln() / (above.0 / below.0).ln();
+        Some((below.1.ln() * (1.0 - weight) + above.1.ln() * weight).exp())
     }
 
     /// The partition effect: isolated step time at the share over that at the full device.
@@ -89,7 +105,8 @@ impl WorkloadProfile {
         if self.device.trim().is_empty() {
             return refuse("device", "is empty".into());
         }
-        for (name, value) in &self.fields {
+        let at_shares = self.shares.iter().flat_map(|point| &point.fields);
+        for (name, value) in self.fields.iter().chain(at_shares) {
             if !value.is_finite() || value.abs() > f64::from(f32::MAX) {
                 return refuse(name, format!("is {value}, it must be finite"));
             }
@@ -268,7 +285,7 @@ pub(crate) mod tests {
             device: device.into(),
             device_kind: DeviceKind::Simulated,
             fields: BTreeMap::from([("step_seconds".into(), 0.1), ("sm_active_ratio".into(), 0.6)]),
-            shares: vec![SharePoint { share_ratio: 0.25, step_seconds: 0.4 }],
+            shares: vec![SharePoint { share_ratio: 0.25, step_seconds: 0.4, fields: BTreeMap::new() }],
         }
     }
 

@@ -38,6 +38,12 @@ pub struct Calibration {
     pub achieved_coverage: f64,
     /// The lowest such share of one family.
     pub least_coverage: f64,
+    /// 95 % interval of `achieved_coverage` by bootstrap over families; absent with fewer than three.
+    #[serde(default)]
+    pub coverage_interval: Option<(f64, f64)>,
+    /// How tight it is: mean of bound ÷ measured over families, each with the offset of the others.
+    #[serde(default)]
+    pub bound_over_measured: f64,
     /// Families (or folds) that took part.
     pub groups_total: u64,
     /// What is promised.
@@ -57,7 +63,9 @@ pub(crate) fn calibrate(
 /// The share of each fold's rows under the offset of the other folds.
 pub(crate) fn coverages(predictions: &OutOfFold, examples: &Examples, level: f64) -> Result<Vec<f64>, Error> {
     check_level(level)?;
-    Ok(held_coverage(&by_fold(predictions, examples), level))
+    let groups = by_fold(predictions, examples);
+    let offsets = held_offsets(&groups, level);
+    Ok(groups.iter().zip(&offsets).map(|(group, offset)| covered(group, *offset)).collect())
 }
 
 fn by_fold(predictions: &OutOfFold, examples: &Examples) -> Vec<Vec<f64>> {
@@ -84,30 +92,42 @@ pub(crate) fn check_level(level: f64) -> Result<(), Error> {
 fn of_groups(groups: &[Vec<f64>], level: f64) -> Calibration {
     let all: Vec<&Vec<f64>> = groups.iter().collect();
     let (offset_log, guarantee) = offset(&all, level);
-    let coverage = held_coverage(groups, level);
+    let offsets = held_offsets(groups, level);
+    let coverage: Vec<f64> =
+        groups.iter().zip(&offsets).map(|(group, offset)| covered(group, *offset)).collect();
+    let excess = |(group, offset): (&Vec<f64>, &f64)| {
+        elastico_core::mean(&group.iter().map(|residual| (offset - residual).exp()).collect::<Vec<_>>())
+    };
+    let excess: Vec<f64> = groups.iter().zip(&offsets).map(excess).collect();
     Calibration {
         level,
         offset_log,
         achieved_coverage: elastico_core::mean(&coverage),
+        coverage_interval: crate::metrics::mean_interval(&coverage, elastico_core::Seed(0)),
+        bound_over_measured: elastico_core::mean(&excess),
         least_coverage: coverage.iter().copied().fold(1.0, f64::min),
         groups_total: groups.len() as u64,
         guarantee,
     }
 }
 
-fn held_coverage(groups: &[Vec<f64>], level: f64) -> Vec<f64> {
+/// Of each group the offset of the others.
+fn held_offsets(groups: &[Vec<f64>], level: f64) -> Vec<f64> {
     if groups.len() < 2 {
-        let all: Vec<&Vec<f64>> = groups.iter().collect();
-        let offset = offset(&all, level).0;
-        return groups.iter().map(|group| covered(group, offset)).collect();
+        return groups.iter().map(|_| offset_of_groups(groups, level)).collect();
     }
     (0..groups.len())
         .map(|held| {
             let others: Vec<&Vec<f64>> =
                 groups.iter().enumerate().filter(|(index, _)| *index != held).map(|(_, g)| g).collect();
-            covered(&groups[held], offset(&others, level).0)
+            offset(&others, level).0
         })
         .collect()
+}
+
+/// The offset of the upper bound of such groups of log residuals.
+pub(crate) fn offset_of_groups(groups: &[Vec<f64>], level: f64) -> f64 {
+    offset(&groups.iter().collect::<Vec<_>>(), level).0
 }
 
 fn covered(residuals: &[f64], offset: f64) -> f64 {

@@ -348,7 +348,6 @@ mod tests {
         let config = parse("schema = \"elastico.train/1\"\n[random_forest]\ntrees = 7").unwrap();
         assert_eq!((config.settings.random_forest.trees, config.settings.random_forest.min_leaf), (7, 1));
         assert!((config.settings.random_forest.features_ratio - 0.5).abs() < 1e-12);
-        assert!((config.settings.extra_trees.features_ratio - 0.7).abs() < 1e-12);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::metrics::bootstrap;
 use crate::{Error, Examples, LearnerKind, Split};
 use elastico_core::{Seed, mean};
 use elastico_models::{DOMAIN_TOLERANCE_RATIO, Domain, fit_domain};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The levels at which the bound is tried.
@@ -70,7 +71,8 @@ pub struct Reliability {
 }
 
 /// How much measurements of one and the same thing differ: no model can be better on average.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Noise {
     /// What was measured twice.
     pub source: NoiseSource,
@@ -87,7 +89,8 @@ pub struct Noise {
 }
 
 /// What was measured more than once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NoiseSource {
     /// One subject beside one co-runner, again.
     Repeats,
@@ -228,7 +231,7 @@ fn reliability(
 }
 
 /// Rows that agree in subject, co-runner and context are measurements of one thing.
-fn noise(examples: &Examples, seed: Seed) -> Vec<Noise> {
+pub(crate) fn noise(examples: &Examples, seed: Seed) -> Vec<Noise> {
     let groups = &examples.groups;
     let mut cells: BTreeMap<(u32, u32, u32), Vec<f64>> = BTreeMap::new();
     for row in 0..examples.rows() {

@@ -164,6 +164,12 @@ pub enum Error {
         /// Why the last one tried is impossible.
         reason: String,
     },
+    /// Measurements that a model cannot be calibrated with.
+    #[error("the model cannot be calibrated: {reason}")]
+    Calibrate {
+        /// Why.
+        reason: String,
+    },
     /// The exported file would be too large at any setting.
     #[error("the model takes {bytes} bytes at its smallest setting, the limit is {limit}")]
     TooLarge {
@@ -208,6 +214,10 @@ impl Hint for Error {
             )),
             Self::Read { .. } => Some("name a TOML file of schema `elastico.train/1`".into()),
             Self::Candidate { .. } => Some("`elastico evaluate` judges it beside the others".into()),
+            Self::Calibrate { .. } => Some(
+                "measure two to eight co-runs of each new workload, or 40 pairs on a new device, and give the original model"
+                    .into(),
+            ),
             Self::Setting { .. } | Self::Option { .. } | Self::Learner { .. } => None,
         }
     }

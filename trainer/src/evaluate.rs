@@ -1,8 +1,11 @@
 //! Out-of-fold judgement of every learner on every split.
 
+use crate::calibrate::{Calibration, calibrate};
+use crate::few_shot::{FewShotRow, rehearse_devices, rehearse_families};
 use crate::learners::{LearnerKind, LearnerOptions, Training, choose};
 use crate::matrix::{Matrix, medians};
-use crate::metrics::{SafeScores, Scores, safe_scores, scores};
+use crate::details::{Noise, noise};
+use crate::metrics::{SafeScores, Scores, partner_regret, safe_scores, scores};
 use crate::{Error, Examples, Split};
 use elastico_core::{DeviceKind, Digest, Seed};
 use elastico_models::{PhysicsSpec, physics, prepare};
@@ -26,6 +29,10 @@ pub struct EvaluateOptions {
     pub most_folds: usize,
     /// More rows than this are sampled down, by whole pairs.
     pub most_rows: usize,
+    /// Whether calibration by a few measurements is rehearsed for the learners that can be exported.
+    pub few_shot: bool,
+    /// Levels of the upper bounds.
+    pub levels: Vec<f64>,
 }
 
 impl Default for EvaluateOptions {
@@ -38,6 +45,8 @@ impl Default for EvaluateOptions {
             seed: Seed(0),
             most_folds: 20,
             most_rows: 50_000,
+            few_shot: false,
+            levels: vec![0.8, 0.9, 0.95],
         }
     }
 }
@@ -63,6 +72,26 @@ pub struct Evaluation {
     pub seed: Seed,
     /// One per split and learner.
     pub rows: Vec<EvaluationRow>,
+    /// The same after a few measurements of what is new; empty where that was not asked for.
+    #[serde(default)]
+    pub few_shot: Vec<FewShotRow>,
+    /// Upper bounds at several levels, each family against the offset of the others.
+    #[serde(default)]
+    pub bounds: Vec<BoundRow>,
+    /// How much measurements of one thing differ, below which no model can get; empty where nothing was measured twice.
+    #[serde(default)]
+    pub noise: Vec<Noise>,
+}
+
+/// How an upper bound of one learner held on families that took no part in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BoundRow {
+    /// Who predicted.
+    pub learner: LearnerKind,
+    /// Level, coverage and offset.
+    #[serde(flatten)]
+    pub calibration: Calibration,
 }
 
 /// One learner on one split. In JSON the scores stand beside the other fields.
@@ -139,8 +168,55 @@ pub(crate) fn judge(
         limit: options.limit,
         seed: options.seed,
         rows,
+        few_shot: if options.few_shot { few_shot(examples, options, &all)? } else { Vec::new() },
+        bounds: bounds(examples, options, &all)?,
+        noise: noise(examples, options.seed),
     };
     Ok((evaluation, all))
+}
+
+/// What each learner predicted on a split, where it could.
+fn judged<'a>(
+    options: &'a EvaluateOptions,
+    all: &'a [Judged],
+    split: Split,
+) -> impl Iterator<Item = (LearnerKind, &'a OutOfFold)> {
+    options
+        .splits
+        .iter()
+        .zip(all)
+        .filter(move |(found, _)| **found == split)
+        .filter_map(|(_, judged)| judged.as_ref().ok())
+        .flat_map(|judged| options.learners.iter().zip(judged))
+        .filter_map(|(learner, held)| Some((*learner, held.as_ref().ok()?)))
+        .filter(|(learner, _)| !learner.is_decision_only())
+}
+
+fn few_shot(
+    examples: &Examples,
+    options: &EvaluateOptions,
+    all: &[Judged],
+) -> Result<Vec<FewShotRow>, Error> {
+    let level = options.levels.first().copied().unwrap_or(0.9);
+    let calibrates = |learner: LearnerKind| learner.is_exportable() || learner == LearnerKind::Auto;
+    let mut rows = Vec::new();
+    for (learner, held) in judged(options, all, Split::UnseenFamily).filter(|(learner, _)| calibrates(*learner)) {
+        rows.extend(rehearse_families(examples, held, learner, level, options.limit, options.seed)?.rows);
+    }
+    for (learner, held) in judged(options, all, Split::UnseenDevice).filter(|(learner, _)| calibrates(*learner)) {
+        rows.extend(rehearse_devices(examples, held, learner, options.limit, options.seed)?);
+    }
+    Ok(rows)
+}
+
+fn bounds(examples: &Examples, options: &EvaluateOptions, all: &[Judged]) -> Result<Vec<BoundRow>, Error> {
+    let mut rows = Vec::new();
+    for (learner, held) in judged(options, all, Split::UnseenFamily) {
+        for &level in &options.levels {
+            rows.push(BoundRow { learner, calibration: calibrate(held, examples, level)? });
+        }
+    }
+    Ok(rows)
 }
 
 /// Predictions of rows by models that have not seen them.
@@ -182,7 +258,19 @@ impl OutOfFold {
             }
             _ => self.fold.clone(),
         };
-        scores(&measured, &predicted, &family, limit, seed)
+        let mut found = scores(&measured, &predicted, &family, limit, seed)?;
+        let groups = &examples.groups;
+        // Whoever looks for a partner chooses among the rows of one fold, on one device under one sharing mode.
+        let choice: Vec<(u32, u32, u32)> = self
+            .rows
+            .iter()
+            .zip(&self.fold)
+            .map(|(&row, &fold)| (fold, groups.context[row as usize], groups.subject[row as usize]))
+            .collect();
+        if let Some((regret, random)) = partner_regret(&measured, &predicted, &choice) {
+            (found.partner_regret, found.partner_regret_random) = (Some(regret), Some(random));
+        }
+        Some(found)
     }
 }
 

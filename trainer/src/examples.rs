@@ -92,6 +92,27 @@ impl Examples {
     /// mixing asked for, [`Error::MixedLabels`] where slowdowns at a share stand beside slowdowns at the full device, [`Error::Label`] for a row that claims to be usable
     /// and is not, [`Error::Unprofiled`], [`Error::NoExamples`], [`Error::NoFeatures`].
     pub fn from_dataset(dataset: &Dataset, options: &ExampleOptions) -> Result<Self, Error> {
+        Self::read(dataset, options, None)
+    }
+
+    /// The same with the features of a model, in its order: to calibrate or judge it. A feature that the dataset does not
+    /// have is missing in every row.
+    ///
+    /// # Errors
+    /// As [`from_dataset`](Self::from_dataset).
+    pub fn for_schema(
+        dataset: &Dataset,
+        options: &ExampleOptions,
+        schema: &FeatureSchema,
+    ) -> Result<Self, Error> {
+        Self::read(dataset, options, Some(schema))
+    }
+
+    fn read(
+        dataset: &Dataset,
+        options: &ExampleOptions,
+        schema: Option<&FeatureSchema>,
+    ) -> Result<Self, Error> {
         let columns = Columns::of(&dataset.pairs)?;
         let (rows, left_out) = columns.usable(options)?;
         let isolated = Isolated::of(dataset, options.device_kinds.as_deref())?;
@@ -102,8 +123,13 @@ impl Examples {
         };
         let resolved = columns.resolve(&rows, &isolated)?;
         let groups = columns.groups(&rows);
-        let used = candidates(&isolated, identities)?;
-        let encoder = Encoder::new(&used, &isolated, &resolved, &harness_features(&groups.harnesses))?;
+        let encoder = match schema {
+            Some(schema) => Encoder::build(schema.clone(), &isolated, &resolved),
+            None => {
+                let used = candidates(&isolated, identities)?;
+                Encoder::new(&used, &isolated, &resolved, &harness_features(&groups.harnesses))?
+            }
+        };
         let mut features = Vec::with_capacity(rows.len() * encoder.schema().width());
         for row in &resolved.rows {
             encoder.append(row, &mut features);

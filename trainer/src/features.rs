@@ -103,7 +103,8 @@ impl Encoder {
         Ok(Self::build(FeatureSchema::new(&kept)?, isolated, resolved))
     }
 
-    fn build(schema: FeatureSchema, isolated: &Isolated, resolved: &ResolvedRows) -> Self {
+    /// Exactly the features of the schema.
+    pub(crate) fn build(schema: FeatureSchema, isolated: &Isolated, resolved: &ResolvedRows) -> Self {
         let (mut subjects, mut co_runners, mut contexts) =
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut previous = None;

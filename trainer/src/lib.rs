@@ -26,6 +26,7 @@ mod error;
 mod evaluate;
 mod examples;
 mod features;
+mod few_shot;
 mod fit;
 mod learners;
 mod matrix;
@@ -40,12 +41,13 @@ pub use calibrate::{Calibration, Guarantee};
 pub use config::{TRAIN_SCHEMA, TrainConfig};
 pub use details::{Details, HeldOut, Noise, NoiseSource, Reliability, evaluate_in_detail};
 pub use error::Error;
-pub use evaluate::{EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
+pub use evaluate::{BoundRow, EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
+pub use few_shot::{CalibrateOptions, CalibratedModel, EffectVariances, FewShotRow, Newcomer, calibrate_model};
 pub use examples::{ExampleOptions, Examples, Identities, Origin};
 pub use fit::fit;
 pub use learners::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerKind,
-    LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions,
+    LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions, TreeMean,
 };
 pub use metrics::{SafeScores, Scores};
 pub use profiles::profiles;

@@ -28,6 +28,33 @@ pub struct Scores {
     pub safe_recall: Option<f64>,
     /// Share of rows truly at or under the limit: what precision must be read against.
     pub safe_base_rate: f64,
+    /// By how much the co-runner with the least predicted slowdown slows a subject more than the best one does: mean of
+    /// measured ÷ least measured − 1 over the subjects with a choice; absent where nobody has one.
+    #[serde(default)]
+    pub partner_regret: Option<f64>,
+    /// The same for a co-runner drawn blindly.
+    #[serde(default)]
+    pub partner_regret_random: Option<f64>,
+}
+
+/// Mean regret of a choice by prediction and of a blind one; `choice` says which rows compete.
+pub(crate) fn partner_regret<K: Ord + Copy>(
+    measured: &[f64],
+    predicted: &[f64],
+    choice: &[K],
+) -> Option<(f64, f64)> {
+    let mut competing: BTreeMap<K, Vec<usize>> = BTreeMap::new();
+    for (row, key) in choice.iter().enumerate() {
+        competing.entry(*key).or_default().push(row);
+    }
+    let (mut regrets, mut blind) = (Vec::new(), Vec::new());
+    for rows in competing.values().filter(|rows| rows.len() > 1) {
+        let least = rows.iter().map(|&row| measured[row]).fold(f64::INFINITY, f64::min);
+        let chosen = rows.iter().copied().min_by(|&a, &b| predicted[a].total_cmp(&predicted[b]));
+        regrets.extend(chosen.map(|row| measured[row] / least - 1.0));
+        blind.push(mean(&rows.iter().map(|&row| measured[row] / least - 1.0).collect::<Vec<_>>()));
+    }
+    (!regrets.is_empty()).then(|| (mean(&regrets), mean(&blind)))
 }
 
 /// Judges predictions. `family` groups rows for the bootstrap.
@@ -58,6 +85,8 @@ pub(crate) fn scores(
         safe_precision: decision.safe_precision,
         safe_recall: decision.safe_recall,
         safe_base_rate: decision.safe_base_rate,
+        partner_regret: None,
+        partner_regret_random: None,
     })
 }
 
@@ -86,6 +115,12 @@ pub(crate) fn safe_scores(measured: &[f64], predicted: &[f64], limit: f64) -> Sa
         safe_recall: share(hit, safe),
         safe_base_rate: safe as f64 / measured.len().max(1) as f64,
     }
+}
+
+/// 95 % interval of a mean over families; absent with fewer than three.
+pub(crate) fn mean_interval(of_families: &[f64], seed: Seed) -> Option<(f64, f64)> {
+    let codes: Vec<u32> = (0..of_families.len() as u32).collect();
+    bootstrap(of_families, &codes, seed)
 }
 
 /// Percentile interval of the pooled mean, resampling whole families.

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The isolated table as workload profiles: for placement, and for the features of a model.
 ///
-/// A field is the mean over the `ok` repeats at the full share (over flagged ones where none is `ok`); the step time at each share is the median. A dataset
+/// A field is the mean over the `ok` repeats at the full share (over flagged ones where none is `ok`); the step time at each share is the median. A workload that
+/// was never measured at the full share keeps its fields at each share. A dataset
 /// over several devices adds the workload's isolated speed on each of them, for example `isolated_k80_hertz`.
 ///
 /// # Errors
@@ -33,7 +34,27 @@ struct Sums {
     is_ok: bool,
     fields: BTreeMap<&'static str, (f64, u32)>,
     /// By the share in millionths, so that it can be a key.
-    shares: BTreeMap<u64, Vec<f64>>,
+    shares: BTreeMap<u64, AtShare>,
+}
+
+/// What was measured at one share.
+#[derive(Default)]
+struct AtShare {
+    seconds: Vec<f64>,
+    fields: BTreeMap<&'static str, (f64, u32)>,
+}
+
+/// Takes the finite values of a row into sums and counts.
+fn add(sums: &mut BTreeMap<&'static str, (f64, u32)>, fields: &[(&'static str, &[f64])], row: usize) {
+    for (name, column) in fields.iter().filter(|(_, column)| column[row].is_finite()) {
+        let (sum, count) = sums.entry(name).or_default();
+        *sum += column[row];
+        *count += 1;
+    }
+}
+
+fn means(sums: BTreeMap<&'static str, (f64, u32)>) -> BTreeMap<String, f64> {
+    sums.into_iter().map(|(name, (sum, count))| (name.to_owned(), sum / f64::from(count))).collect()
 }
 
 const TABLE: &str = "isolated";
@@ -86,34 +107,30 @@ impl Isolated {
                 continue;
             }
             if seconds[row] > 0.0 && share[row] > 0.0 {
-                entry.shares.entry((share[row] * SHARE_UNIT).round() as u64).or_default().push(seconds[row]);
-            }
-            if share[row] < 1.0 {
-                continue;
-            }
-            for (name, column) in &fields {
-                if column[row].is_finite() {
-                    let (sum, count) = entry.fields.entry(name).or_default();
-                    *sum += column[row];
-                    *count += 1;
+                let at = entry.shares.entry((share[row] * SHARE_UNIT).round() as u64).or_default();
+                at.seconds.push(seconds[row]);
+                if share[row] < 1.0 {
+                    add(&mut at.fields, &fields, row);
+                    at.fields.remove("step_seconds");
                 }
+            }
+            if share[row] >= 1.0 {
+                add(&mut entry.fields, &fields, row);
             }
         }
         let mut profiles = Vec::with_capacity(sums.len());
         for ((name, on, of), sums) in sums {
             let row = sums.first_row;
             let cell = |column: &'static str, found: String| Error::Cell { table: TABLE, row, column, found };
-            let mut fields: BTreeMap<String, f64> = sums
-                .fields
-                .into_iter()
-                .map(|(name, (sum, count))| (name.to_owned(), sum / f64::from(count)))
-                .collect();
+            let is_full = !sums.fields.is_empty();
+            let mut fields = means(sums.fields);
             let mut shares: Vec<SharePoint> = sums
                 .shares
                 .into_iter()
-                .map(|(share, seconds)| SharePoint {
+                .map(|(share, at)| SharePoint {
                     share_ratio: share as f64 / SHARE_UNIT,
-                    step_seconds: median(&seconds),
+                    step_seconds: median(&at.seconds),
+                    fields: if is_full { BTreeMap::new() } else { means(at.fields) },
                 })
                 .collect();
             if let Some(full) = shares.iter().find(|point| point.share_ratio >= 1.0) {
@@ -229,7 +246,10 @@ impl Isolated {
     pub(crate) fn has_counters(&self) -> bool {
         self.profiles
             .iter()
-            .any(|profile| COUNTERS.iter().any(|counter| profile.fields.contains_key(counter.name)))
+            .any(|profile| {
+                let mut fields = profile.shares.iter().map(|point| &point.fields).chain([&profile.fields]);
+                fields.any(|fields| COUNTERS.iter().any(|counter| fields.contains_key(counter.name)))
+            })
     }
 }
 

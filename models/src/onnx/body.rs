@@ -11,9 +11,11 @@ use prost::bytes::Bytes;
 pub(super) const BASE: &str = "base_";
 /// Before the names of its residual.
 pub(super) const RESIDUAL: &str = "residual_";
-/// Trees whose leaves are divided by their number, and trees that are added up. Both are written as a sum.
+/// Trees whose leaves are divided by their number, trees that are added up, and trees whose leaves are normalized
+/// throughputs divided by their number. All are written as a sum.
 pub(super) const MEAN_OF_TREES: &str = "mean_of_trees";
 pub(super) const SUM_OF_TREES: &str = "sum_of_trees";
+pub(super) const HARMONIC_MEAN_OF_TREES: &str = "harmonic_mean_of_trees";
 
 /// Writes the body; gives the name of the log slowdown before it is held within bounds.
 pub(super) fn write_body(graph: &mut GraphBuilder, spec: &ModelSpec, raw: &str, prepared: &str) -> String {
@@ -88,9 +90,17 @@ fn write_trees(graph: &mut GraphBuilder, forest: &Forest, prefix: &str, prepared
     let kind = match forest.aggregate {
         Aggregate::Mean => MEAN_OF_TREES,
         Aggregate::Sum => SUM_OF_TREES,
+        Aggregate::Harmonic => HARMONIC_MEAN_OF_TREES,
     };
     let name = format!("{prefix}{kind}");
-    graph.full_node(ML_DOMAIN, "TreeEnsembleRegressor", &name, &[prepared], tree_attributes(forest))
+    let sum =
+        graph.full_node(ML_DOMAIN, "TreeEnsembleRegressor", &name, &[prepared], tree_attributes(forest));
+    if forest.aggregate != Aggregate::Harmonic {
+        return sum;
+    }
+    let minus = graph.scalar(&format!("{prefix}minus_one"), -1.0);
+    let log = graph.node("Log", &format!("{prefix}log_throughput"), &[&sum]);
+    graph.node("Mul", &format!("{prefix}log_of_trees"), &[&log, &minus])
 }
 
 fn tree_attributes(forest: &Forest) -> Vec<AttributeProto> {
@@ -101,7 +111,6 @@ fn tree_attributes(forest: &Forest) -> Vec<AttributeProto> {
     let (mut modes, mut thresholds) = (Vec::with_capacity(total), Vec::with_capacity(total));
     let (mut lefts, mut rights) = (Vec::with_capacity(total), Vec::with_capacity(total));
     let (mut target_trees, mut target_nodes, mut target_weights) = (Vec::new(), Vec::new(), Vec::new());
-    let divisor = forest.divisor();
     for (tree_id, tree) in forest.trees.iter().enumerate() {
         for (node_id, node) in tree.nodes.iter().enumerate() {
             trees.push(id(tree_id));
@@ -114,7 +123,7 @@ fn tree_attributes(forest: &Forest) -> Vec<AttributeProto> {
                 rights.push(0);
                 target_trees.push(id(tree_id));
                 target_nodes.push(id(node_id));
-                target_weights.push((node.value / divisor) as f32);
+                target_weights.push(forest.weigh(node.value) as f32);
             } else {
                 features.push(i64::from(node.feature));
                 modes.push(branch.clone());

@@ -1,6 +1,6 @@
 //! Reads a file back into the model that it was written from.
 
-use super::body::{BASE, MEAN_OF_TREES, RESIDUAL, SUM_OF_TREES};
+use super::body::{BASE, HARMONIC_MEAN_OF_TREES, MEAN_OF_TREES, RESIDUAL, SUM_OF_TREES};
 use super::domain::NEVER_MISSING;
 use super::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
 use super::{check_seal, decode, export::export};
@@ -151,7 +151,12 @@ fn read_plain(parts: &Parts<'_>, prefix: &str) -> Result<Body, Error> {
 }
 
 fn read_forest(parts: &Parts<'_>, prefix: &str) -> Result<Option<Forest>, Error> {
-    for (kind, aggregate) in [(MEAN_OF_TREES, Aggregate::Mean), (SUM_OF_TREES, Aggregate::Sum)] {
+    let kinds = [
+        (MEAN_OF_TREES, Aggregate::Mean),
+        (SUM_OF_TREES, Aggregate::Sum),
+        (HARMONIC_MEAN_OF_TREES, Aggregate::Harmonic),
+    ];
+    for (kind, aggregate) in kinds {
         if let Some(node) = parts.node(&format!("{prefix}{kind}")) {
             return read_trees(node, aggregate).map(Some);
         }
@@ -193,8 +198,7 @@ fn read_trees(node: &NodeProto, aggregate: Aggregate) -> Result<Forest, Error> {
     }
     let total = trees.len();
     let mut forest = Forest { trees, aggregate, base: 0.0 };
-    // A single-precision leaf times a count of trees is exact in double precision, and so is its quotient.
-    let factor = forest.divisor();
+    // Double precision takes each weight of the file back to a leaf that gives the same weight again.
     let weights = &find("target_weights")?.floats;
     for ((tree, id), weight) in
         integers("target_treeids")?.zip(integers("target_nodeids")?).zip(weights.iter())
@@ -203,7 +207,7 @@ fn read_trees(node: &NodeProto, aggregate: Aggregate) -> Result<Forest, Error> {
         let place = usize::try_from(*id).ok().and_then(|id| places.get(starts[tree].checked_add(id)?));
         match place {
             Some((owner, node)) if *owner == tree => {
-                forest.trees[tree].nodes[*node] = TreeNode::leaf(f64::from(*weight) * factor);
+                forest.trees[tree].nodes[*node] = TreeNode::leaf(forest.unweigh(f64::from(*weight)));
             }
             _ => return Err(uneven()),
         }

@@ -194,7 +194,8 @@ impl FeatureSchema {
 
     /// The values of one side, looked up once per workload, side and sharing mode; see [`assemble`](Self::assemble).
     ///
-    /// Only `SIDE_share_ratio` and `SIDE_partition_effect_ratio` depend on the sharing mode.
+    /// `SIDE_share_ratio` and `SIDE_partition_effect_ratio` depend on the sharing mode, and so do the fields of a workload
+    /// that was never measured at the full device.
     pub fn side_values(&self, profile: &WorkloadProfile, side: Side, sharing: &SharingMode) -> Vec<f32> {
         let (subject_share, co_runner_share) = sharing.shares();
         let (share, sources) = match side {
@@ -210,7 +211,7 @@ impl FeatureSchema {
             SideSource::Workload(workload) => {
                 Some(f64::from(u8::from(profile.workload.as_str().eq_ignore_ascii_case(workload))))
             }
-            SideSource::Field(name) => profile.field(name),
+            SideSource::Field(name) => profile.field_at(name, share),
         };
         sources.iter().map(|source| narrow(value(source))).collect()
     }

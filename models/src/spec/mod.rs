@@ -89,6 +89,15 @@ impl ModelSpec {
         Ok(wider)
     }
 
+    /// The log slowdown of each raw row, held within the bounds of the graph (0.5 to 1000).
+    ///
+    /// # Panics
+    /// Where `rows` is no multiple of the width of the schema.
+    pub fn log_slowdown(&self, rows: &[f32]) -> Vec<f64> {
+        assert!(rows.len().is_multiple_of(self.schema.width()), "rows have the width of the schema");
+        self.evaluate(rows).into_iter().map(|evaluation| evaluation.slowdown.ln()).collect()
+    }
+
     /// The standard deviation of the log slowdown over the trees, for each raw row; NaN where the body has no trees that
     /// are averaged, or only one.
     ///

@@ -5,7 +5,7 @@ use super::gpu_lets::Interference;
 use super::rule_tree::Decision;
 use super::{LearnerKind, Training, forest};
 use crate::Error;
-use elastico_models::{Aggregate, Body, Forest, Link};
+use elastico_models::{Body, Forest, Link};
 
 /// The natural logarithms of 0.5 and 1000, as in the graph.
 const LOG_BOUNDS: (f64, f64) = (-std::f64::consts::LN_2, 6.907_755_4);
@@ -59,14 +59,10 @@ impl Fitted {
                 // Tree by tree, so that one tree's nodes stay in the cache for all rows.
                 for tree in &forest.trees {
                     for (sum, row) in sums.iter_mut().zip(features.iter()) {
-                        *sum += forest::leaf(tree, row);
+                        *sum += forest.weigh(forest::leaf(tree, row));
                     }
                 }
-                let divisor = match forest.aggregate {
-                    Aggregate::Mean => forest.trees.len().max(1) as f64,
-                    Aggregate::Sum => 1.0,
-                };
-                sums.iter().map(|sum| sum / divisor + forest.base).collect()
+                sums.iter().map(|sum| forest.conclude(*sum)).collect()
             }
             Self::Interference(line) => features.iter().map(|row| line.predict(row)).collect(),
             Self::Factors(factors) => factors.predict(rows.groups),

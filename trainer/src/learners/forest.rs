@@ -1,6 +1,7 @@
 //! What both forests share: sub-forests over threads.
 
-use super::{Fitted, ForestOptions, Training};
+use super::{ForestOptions, TreeMean};
+use crate::matrix::Matrix;
 use crate::{Error, parallel};
 use elastico_core::Seed;
 use elastico_models::{Aggregate, Forest, Tree, round_down};
@@ -75,13 +76,14 @@ impl Scale {
 /// Fits sub-forests over threads and concatenates them in order.
 pub(crate) fn grow(
     learner: &'static str,
-    training: &Training<'_>,
+    features: &Matrix,
+    target: &[f64],
+    weights: Option<&[f64]>,
     options: &ForestOptions,
     seed: Seed,
     fit: impl Fn(&SubForest<'_>) -> Result<Vec<Tree>, String> + Sync,
-) -> Result<Fitted, Error> {
+) -> Result<Forest, Error> {
     let error = |reason: String| Error::Learner { learner, reason };
-    let features = training.features;
     let (rows, width) = (features.rows(), features.width);
     let mut columns: Vec<f32> = Vec::with_capacity(features.values.len());
     let mut scales = Vec::with_capacity(width);
@@ -92,7 +94,7 @@ pub(crate) fn grow(
         scales[column].apply(&mut columns[start..]);
     }
     let x = DenseMatrix::new(rows, width, columns, true).map_err(|failed| error(failed.to_string()))?;
-    let y = training.target.to_vec();
+    let y = target.to_vec();
     let mut stream = seed.stream("trainer.forest", &[learner]);
     let parts = options.trees.div_ceil(PART);
     let seeds: Vec<u64> = (0..parts).map(|_| stream.random()).collect();
@@ -100,7 +102,7 @@ pub(crate) fn grow(
         fit(&SubForest {
             x: &x,
             y: &y,
-            weights: training.weights,
+            weights,
             trees: PART.min(options.trees - index * PART),
             features: ((width as f64 * options.features_ratio).round() as usize).clamp(1, width),
             seed: seeds[index],
@@ -116,5 +118,9 @@ pub(crate) fn grow(
     if trees.len() != options.trees || trees.is_empty() {
         return Err(error(format!("{} trees were read where {} were fitted", trees.len(), options.trees)));
     }
-    Ok(Fitted::Forest(Forest { trees, aggregate: Aggregate::Mean, base: 0.0 }))
+    let aggregate = match options.mean {
+        TreeMean::Harmonic => Aggregate::Harmonic,
+        TreeMean::Geometric => Aggregate::Mean,
+    };
+    Ok(Forest { trees, aggregate, base: 0.0 })
 }

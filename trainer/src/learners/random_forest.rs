@@ -11,7 +11,8 @@ pub(crate) struct RandomForest;
 impl Learner for RandomForest {
     fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
         let options = &options.random_forest;
-        grow("random_forest", training, options, seed, |part: &SubForest<'_>| {
+        let Training { features, target, weights, .. } = training;
+        let forest = grow("random_forest", features, target, *weights, options, seed, |part: &SubForest<'_>| {
             let parameters = RandomForestRegressorParameters {
                 max_depth: options.max_depth,
                 min_samples_leaf: options.min_leaf,
@@ -26,6 +27,7 @@ impl Learner for RandomForest {
                 None => RandomForestRegressor::fit(part.x, part.y, parameters),
             };
             fitted.map_err(|error| error.to_string()).and_then(|forest| super::nodes::extract(&forest))
-        })
+        })?;
+        Ok(Fitted::Forest(forest))
     }
 }
