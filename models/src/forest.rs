@@ -133,7 +133,8 @@ impl Tree {
 impl Forest {
     /// Evaluates in double precision over a prepared row. `None` where a tree contradicts itself.
     pub(crate) fn evaluate(&self, row: &[f32]) -> Option<f64> {
-        let sum = self.trees.iter().map(|tree| tree.walk(row).map(|leaf| self.weigh(leaf))).sum::<Option<f64>>()?;
+        let sum =
+            self.trees.iter().map(|tree| tree.walk(row).map(|leaf| self.weigh(leaf))).sum::<Option<f64>>()?;
         Some(self.conclude(sum))
     }
 
@@ -187,7 +188,8 @@ impl Forest {
                 return Err(Error::spec(part, "averages throughputs and has a base"));
             }
             if let Some(leaf) = self.trees.iter().flat_map(|tree| &tree.nodes).find(beyond) {
-                let reason = format!("has the log slowdown {} in a leaf, whose throughput is none", leaf.value);
+                let reason =
+                    format!("has the log slowdown {} in a leaf, whose throughput is none", leaf.value);
                 return Err(Error::spec(part, reason));
             }
         }

@@ -60,7 +60,8 @@ impl WorkloadProfile {
             if name == "step_seconds" {
                 return self.step_seconds_at(share_ratio);
             }
-            let point = self.shares.iter().find(|point| (point.share_ratio - share_ratio).abs() <= SAME_SHARE)?;
+            let point =
+                self.shares.iter().find(|point| (point.share_ratio - share_ratio).abs() <= SAME_SHARE)?;
             point.fields.get(name).copied()
         })
     }
@@ -74,16 +75,12 @@ impl WorkloadProfile {
             return self.field("step_seconds");
         }
         let full = self.field("step_seconds").map(|seconds| (1.0, seconds));
-        let points = || {
-            self.shares.iter().map(|point| (point.share_ratio, point.step_seconds)).chain(full)
-        };
+        let points = || self.shares.iter().map(|point| (point.share_ratio, point.step_seconds)).chain(full);
         if let Some((_, seconds)) = points().find(|(share, _)| (share - share_ratio).abs() <= SAME_SHARE) {
             return Some(seconds);
         }
-        let below =
-            points().filter(|(share, _)| *share < share_ratio).max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let above =
-            points().filter(|(share, _)| *share > share_ratio).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let below = points().filter(|(share, _)| *share < share_ratio).max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let above = points().filter(|(share, _)| *share > share_ratio).min_by(|a, b| a.0.total_cmp(&b.0))?;
         let weight = (share_ratio / below.0).ln() / (above.0 / below.0).ln();
         Some((below.1.ln() * (1.0 - weight) + above.1.ln() * weight).exp())
     }

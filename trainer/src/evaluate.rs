@@ -1,10 +1,10 @@
 //! Out-of-fold judgement of every learner on every split.
 
 use crate::calibrate::{Calibration, calibrate};
+use crate::details::{Noise, noise};
 use crate::few_shot::{FewShotRow, rehearse_devices, rehearse_families};
 use crate::learners::{LearnerKind, LearnerOptions, Training, choose};
 use crate::matrix::{Matrix, medians};
-use crate::details::{Noise, noise};
 use crate::metrics::{SafeScores, Scores, partner_regret, safe_scores, scores};
 use crate::{Error, Examples, Split};
 use elastico_core::{DeviceKind, Digest, Seed};
@@ -200,10 +200,14 @@ fn few_shot(
     let level = options.levels.first().copied().unwrap_or(0.9);
     let calibrates = |learner: LearnerKind| learner.is_exportable() || learner == LearnerKind::Auto;
     let mut rows = Vec::new();
-    for (learner, held) in judged(options, all, Split::UnseenFamily).filter(|(learner, _)| calibrates(*learner)) {
+    for (learner, held) in
+        judged(options, all, Split::UnseenFamily).filter(|(learner, _)| calibrates(*learner))
+    {
         rows.extend(rehearse_families(examples, held, learner, level, options.limit, options.seed)?.rows);
     }
-    for (learner, held) in judged(options, all, Split::UnseenDevice).filter(|(learner, _)| calibrates(*learner)) {
+    for (learner, held) in
+        judged(options, all, Split::UnseenDevice).filter(|(learner, _)| calibrates(*learner))
+    {
         rows.extend(rehearse_devices(examples, held, learner, options.limit, options.seed)?);
     }
     Ok(rows)

@@ -42,8 +42,10 @@ pub use config::{TRAIN_SCHEMA, TrainConfig};
 pub use details::{Details, HeldOut, Noise, NoiseSource, Reliability, evaluate_in_detail};
 pub use error::Error;
 pub use evaluate::{BoundRow, EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
-pub use few_shot::{CalibrateOptions, CalibratedModel, EffectVariances, FewShotRow, Newcomer, calibrate_model};
 pub use examples::{ExampleOptions, Examples, Identities, Origin};
+pub use few_shot::{
+    CalibrateOptions, CalibratedModel, EffectVariances, FewShotRow, Newcomer, calibrate_model,
+};
 pub use fit::fit;
 pub use learners::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerKind,

@@ -244,12 +244,10 @@ impl Isolated {
     }
 
     pub(crate) fn has_counters(&self) -> bool {
-        self.profiles
-            .iter()
-            .any(|profile| {
-                let mut fields = profile.shares.iter().map(|point| &point.fields).chain([&profile.fields]);
-                fields.any(|fields| COUNTERS.iter().any(|counter| fields.contains_key(counter.name)))
-            })
+        self.profiles.iter().any(|profile| {
+            let mut fields = profile.shares.iter().map(|point| &point.fields).chain([&profile.fields]);
+            fields.any(|fields| COUNTERS.iter().any(|counter| fields.contains_key(counter.name)))
+        })
     }
 }
 

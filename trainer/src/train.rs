@@ -2,13 +2,15 @@
 
 use crate::calibrate::{Calibration, calibrate, check_level};
 use crate::card::card;
-use crate::few_shot::{Rehearsal, rehearse_families};
 use crate::evaluate::{EvaluateOptions, Evaluation, OutOfFold, Prepared, judge};
+use crate::few_shot::{Rehearsal, rehearse_families};
 use crate::learners::{Choice, ForestOptions, LearnerKind, LearnerOptions, choose};
 use crate::metrics::Scores;
 use crate::{Error, Examples, Split};
 use elastico_core::Seed;
-use elastico_models::{Domain, DomainDistance, ModelMetadata, ModelSpec, Verification, export, fit_domain, physics, verify};
+use elastico_models::{
+    Domain, DomainDistance, ModelMetadata, ModelSpec, Verification, export, fit_domain, physics, verify,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -165,7 +167,7 @@ fn domain_distance(
     examples: &Examples,
     domain: &Domain,
     held: &OutOfFold,
-    seed: elastico_core::Seed,
+    seed: Seed,
 ) -> Option<DomainDistance> {
     const INSIDE: f64 = 0.95;
     let rows = |rows: &[u32]| -> Vec<f32> {

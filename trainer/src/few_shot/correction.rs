@@ -236,10 +236,7 @@ fn line(probes: &Probes<'_>, rows: &[u32], form: Form) -> (f64, f64) {
 }
 
 fn offset(offsets: &BTreeMap<(Effect, u32), f64>, groups: &Groups, row: usize) -> f64 {
-    Effect::ALL
-        .into_iter()
-        .filter_map(|effect| offsets.get(&(effect, effect.code(groups, row))))
-        .sum()
+    Effect::ALL.into_iter().filter_map(|effect| offsets.get(&(effect, effect.code(groups, row)))).sum()
 }
 
 /// Best linear unbiased predictions of the random effects: ridge regression on their indicators, each scaled by its
@@ -334,8 +331,7 @@ mod tests {
         let groups = groups(4);
         let variances = EffectVariances { subject: 0.04, noise: 0.02, ..EffectVariances::default() };
         // Two rows of workload 1 as subject, 0.3 too low each: 0.3 · 2 / (2 + 0.02 / 0.04).
-        let offsets =
-            best_linear_offsets(&groups, &[4, 6], &[0.3, 0.3], &variances, |_, code| code == 1);
+        let offsets = best_linear_offsets(&groups, &[4, 6], &[0.3, 0.3], &variances, |_, code| code == 1);
         assert_eq!(offsets.len(), 1);
         assert!((offsets[&(Effect::Subject, 1)] - 0.3 * 2.0 / 2.5).abs() < 1e-9, "{offsets:?}");
         let unknown = best_linear_offsets(&groups, &[4], &[0.3], &variances, |_, _| false);

@@ -56,7 +56,14 @@ struct Pool {
 }
 
 impl Pool {
-    fn row(self, newcomer: Newcomer, learner: LearnerKind, probes: usize, limit: f64, seed: Seed) -> Option<FewShotRow> {
+    fn row(
+        self,
+        newcomer: Newcomer,
+        learner: LearnerKind,
+        probes: usize,
+        limit: f64,
+        seed: Seed,
+    ) -> Option<FewShotRow> {
         let n = self.measured.len() as u64 / DRAWS;
         let scores = scores(&self.measured, &self.predicted, &self.cluster, limit, seed)?;
         Some(FewShotRow { newcomer, learner, probes: probes as u32, n, draws: DRAWS, scores })
@@ -151,7 +158,9 @@ fn held_out<'a>(examples: &'a Examples, measured: &'a [f64], held: &OutOfFold) -
         .iter()
         .map(|label| {
             let names: BTreeSet<&str> = label.split(", ").collect();
-            (0..groups.families.len() as u32).filter(|&code| names.contains(groups.families[code as usize].as_str())).collect()
+            (0..groups.families.len() as u32)
+                .filter(|&code| names.contains(groups.families[code as usize].as_str()))
+                .collect()
         })
         .collect();
     (0..held.held_out.len() as u32)
@@ -159,16 +168,20 @@ fn held_out<'a>(examples: &'a Examples, measured: &'a [f64], held: &OutOfFold) -
             let families = held_families[fold as usize].clone();
             let mut base = vec![f64::NAN; examples.rows()];
             let mut rows = Vec::new();
-            for ((&row, &log), _) in held.rows.iter().zip(&held.log).zip(&held.fold).filter(|(_, f)| **f == fold) {
+            for ((&row, &log), _) in
+                held.rows.iter().zip(&held.log).zip(&held.fold).filter(|(_, f)| **f == fold)
+            {
                 base[row as usize] = log;
                 rows.push(row);
             }
             let variances = EffectVariances::estimate(groups, &held.rows, &residuals, |index, is_subject| {
                 let row = held.rows[index] as usize;
-                let family = if is_subject { groups.subject_family[row] } else { groups.co_runner_family[row] };
+                let family =
+                    if is_subject { groups.subject_family[row] } else { groups.co_runner_family[row] };
                 held.fold[index] != fold && held_families[held.fold[index] as usize].contains(&family)
             });
-            let workloads = members.iter().filter(|(_, family)| families.contains(family)).map(|(w, _)| *w).collect();
+            let workloads =
+                members.iter().filter(|(_, family)| families.contains(family)).map(|(w, _)| *w).collect();
             HeldOut { groups, rows, base, measured, families, workloads, variances }
         })
         .collect()
@@ -242,8 +255,10 @@ pub(crate) fn rehearse_devices(
     let spec = physics(&examples.schema);
     let mut pools: BTreeMap<usize, Pool> = BTreeMap::new();
     for fold in 0..held.held_out.len() as u32 {
-        let rows: Vec<u32> = held.rows.iter().zip(&held.fold).filter(|(_, f)| **f == fold).map(|(row, _)| *row).collect();
-        let log: Vec<f64> = held.log.iter().zip(&held.fold).filter(|(_, f)| **f == fold).map(|(log, _)| *log).collect();
+        let rows: Vec<u32> =
+            held.rows.iter().zip(&held.fold).filter(|(_, f)| **f == fold).map(|(row, _)| *row).collect();
+        let log: Vec<f64> =
+            held.log.iter().zip(&held.fold).filter(|(_, f)| **f == fold).map(|(log, _)| *log).collect();
         let impute = medians(&examples.features, examples.schema.width(), &rows);
         let prepared = Prepared::new(examples, &spec, &impute, &rows);
         let here = groups.subset(&rows);
@@ -269,6 +284,7 @@ pub(crate) fn rehearse_devices(
             }
         }
     }
-    let rows = pools.into_iter().filter_map(|(count, pool)| pool.row(Newcomer::Device, learner, count, limit, seed));
+    let rows =
+        pools.into_iter().filter_map(|(count, pool)| pool.row(Newcomer::Device, learner, count, limit, seed));
     Ok(rows.collect())
 }

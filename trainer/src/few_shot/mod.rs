@@ -19,8 +19,8 @@ use crate::{Error, Examples};
 use correction::{Correction, Effect, Form, Probes};
 use elastico_core::{Digest, Seed};
 use elastico_models::{
-    Backend, Body, Calibrated, FeatureSchema, ModelMetadata, ModelSpec, Prior, Verification, export, load_bytes,
-    prepare, verify,
+    Backend, Body, Calibrated, FeatureSchema, ModelMetadata, ModelSpec, Prior, Verification, export,
+    load_bytes, prepare, verify,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,12 @@ fn best(
         Correction::fit(probes, rows, form, &variances, is_new, seed)
     };
     let before = error(rows, &|row| probes.base[row]);
-    let pairs: Vec<u32> = rows.iter().map(|&row| probes.groups.pair[row as usize]).collect::<BTreeSet<_>>().into_iter().collect();
+    let pairs: Vec<u32> = rows
+        .iter()
+        .map(|&row| probes.groups.pair[row as usize])
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
     let folds = pairs.len().min(if pairs.len() < 20 { 20 } else { 10 });
     let mut chosen: Option<(f64, Form, Vec<Vec<f64>>)> = None;
     if folds >= 2 {
@@ -100,7 +105,9 @@ fn best(
             let mut sum = 0.0;
             for fold in 0..folds {
                 let held = |row: &u32| {
-                    pairs.binary_search(&probes.groups.pair[*row as usize]).is_ok_and(|index| index % folds == fold)
+                    pairs
+                        .binary_search(&probes.groups.pair[*row as usize])
+                        .is_ok_and(|index| index % folds == fold)
                 };
                 let (test, train): (Vec<u32>, Vec<u32>) = rows.iter().copied().partition(held);
                 let correction = fit(&train, form)?;
@@ -194,18 +201,30 @@ pub struct CalibratedModel {
 /// # Errors
 /// [`Error::Calibrate`] where the examples and the model do not fit together, [`Error::Models`] for a file that is no model
 /// of this version or whose export is not exact, [`Error::TooLarge`].
-pub fn calibrate_model(base: &[u8], examples: &Examples, options: &CalibrateOptions) -> Result<CalibratedModel, Error> {
+pub fn calibrate_model(
+    base: &[u8],
+    examples: &Examples,
+    options: &CalibrateOptions,
+) -> Result<CalibratedModel, Error> {
     let spec = ModelSpec::from_onnx(base)?;
     let refuse = |reason: String| Err(Error::Calibrate { reason });
     let Some(prior) = spec.metadata.prior.clone() else {
-        return refuse("the model was trained by a version that kept no prior for it; train it again".to_owned());
+        return refuse(
+            "the model was trained by a version that kept no prior for it; train it again".to_owned(),
+        );
     };
     if matches!(spec.body, Body::Calibrated(_)) {
-        return refuse("the model is calibrated already; calibrate the original with all probes at once".to_owned());
+        return refuse(
+            "the model is calibrated already; calibrate the original with all probes at once".to_owned(),
+        );
     }
     let groups = &examples.groups;
     let [device] = &groups.devices[..] else {
-        return refuse(format!("the probes are of {} devices ({}), one calibration is for one", groups.devices.len(), groups.devices.join(", ")));
+        return refuse(format!(
+            "the probes are of {} devices ({}), one calibration is for one",
+            groups.devices.len(),
+            groups.devices.join(", ")
+        ));
     };
     if examples.origin.device_kinds != spec.metadata.device_kinds {
         return refuse(format!(
@@ -228,10 +247,14 @@ pub fn calibrate_model(base: &[u8], examples: &Examples, options: &CalibrateOpti
     let new_families: BTreeSet<u32> = (0..groups.families.len() as u32)
         .filter(|&code| is_new_device || !prior.families.contains(&groups.families[code as usize]))
         .collect();
-    let touches = |row: usize| new_workloads.contains(&groups.subject[row]) || new_workloads.contains(&groups.co_runner[row]);
+    let touches = |row: usize| {
+        new_workloads.contains(&groups.subject[row]) || new_workloads.contains(&groups.co_runner[row])
+    };
     let rows: Vec<u32> = (0..examples.rows() as u32).filter(|&row| touches(row as usize)).collect();
     if rows.is_empty() {
-        return refuse("every workload of the probes is known to the model, there is nothing to calibrate".to_owned());
+        return refuse(
+            "every workload of the probes is known to the model, there is nothing to calibrate".to_owned(),
+        );
     }
     let mut features = Vec::new();
     for row in 0..examples.rows() {
@@ -306,7 +329,9 @@ fn bound(spec: &ModelSpec, prior: &Prior, found: &Best, is_new_device: bool, lea
     let level = spec.metadata.conformal_level;
     if is_new_device || found.residuals.len() >= ENOUGH_PAIRS {
         let pairs = found.residuals.len();
-        let text = format!("calibrated on {pairs} held-out pairs of these measurements; it is for pairs of these workloads");
+        let text = format!(
+            "calibrated on {pairs} held-out pairs of these measurements; it is for pairs of these workloads"
+        );
         return (offset_of_groups(&found.residuals, level), text);
     }
     let rehearsed = prior.upper_offset_log_by_probes.range(..=least as u32).next_back();
@@ -331,9 +356,13 @@ fn apply(
 ) -> Result<ModelSpec, Error> {
     let groups = &examples.groups;
     let correction = &found.correction;
-    let wanted: BTreeMap<String, f64> =
-        correction.offsets.iter().map(|((effect, code), offset)| (effect.feature(groups, *code), *offset)).collect();
-    let extra: Vec<String> = wanted.keys().filter(|name| spec.schema.position(name).is_none()).cloned().collect();
+    let wanted: BTreeMap<String, f64> = correction
+        .offsets
+        .iter()
+        .map(|((effect, code), offset)| (effect.feature(groups, *code), *offset))
+        .collect();
+    let extra: Vec<String> =
+        wanted.keys().filter(|name| spec.schema.position(name).is_none()).cloned().collect();
     let added = extra.len();
     let width = spec.schema.width();
     let mut wide = spec.with_features(&extra)?;
@@ -371,7 +400,8 @@ fn apply(
         wide.metadata.sharing_modes.clone_from(&examples.origin.sharing_modes);
     } else {
         for column in 0..width {
-            let values = (0..examples.rows()).map(|row| examples.row(row)[column]).filter(|value| value.is_finite());
+            let values =
+                (0..examples.rows()).map(|row| examples.row(row)[column]).filter(|value| value.is_finite());
             for value in values {
                 wide.domain_lower[column] = wide.domain_lower[column].min(value);
                 wide.domain_upper[column] = wide.domain_upper[column].max(value);
@@ -379,7 +409,10 @@ fn apply(
         }
         // The probes were measured: rows of their workloads are near.
         wide.domain_distance = wide.domain_distance.take().map(|distance| {
-            let far = distance.distances(&widened(examples, &wide.schema)).into_iter().fold(distance.limit(), f32::max);
+            let far = distance
+                .distances(&widened(examples, &wide.schema))
+                .into_iter()
+                .fold(distance.limit(), f32::max);
             distance.with_limit(far * 1.01)
         });
     }
@@ -416,7 +449,9 @@ fn widened(examples: &Examples, schema: &FeatureSchema) -> Vec<f32> {
     for row in 0..examples.rows() {
         rows.extend_from_slice(examples.row(row));
         rows.extend(schema.names()[width..].iter().map(|name| {
-            let is = Effect::ALL.into_iter().any(|effect| effect.feature(groups, effect.code(groups, row)) == *name);
+            let is = Effect::ALL
+                .into_iter()
+                .any(|effect| effect.feature(groups, effect.code(groups, row)) == *name);
             f32::from(u8::from(is))
         }));
     }

@@ -12,22 +12,25 @@ impl Learner for RandomForest {
     fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
         let options = &options.random_forest;
         let Training { features, target, weights, .. } = training;
-        let forest = grow("random_forest", features, target, *weights, options, seed, |part: &SubForest<'_>| {
-            let parameters = RandomForestRegressorParameters {
-                max_depth: options.max_depth,
-                min_samples_leaf: options.min_leaf,
-                min_samples_split: 2,
-                n_trees: part.trees,
-                m: Some(part.features),
-                keep_samples: false,
-                seed: part.seed,
-            };
-            let fitted = match part.weights {
-                Some(weights) => RandomForestRegressor::fit_with_weights(part.x, part.y, weights, parameters),
-                None => RandomForestRegressor::fit(part.x, part.y, parameters),
-            };
-            fitted.map_err(|error| error.to_string()).and_then(|forest| super::nodes::extract(&forest))
-        })?;
+        let forest =
+            grow("random_forest", features, target, *weights, options, seed, |part: &SubForest<'_>| {
+                let parameters = RandomForestRegressorParameters {
+                    max_depth: options.max_depth,
+                    min_samples_leaf: options.min_leaf,
+                    min_samples_split: 2,
+                    n_trees: part.trees,
+                    m: Some(part.features),
+                    keep_samples: false,
+                    seed: part.seed,
+                };
+                let fitted = match part.weights {
+                    Some(weights) => {
+                        RandomForestRegressor::fit_with_weights(part.x, part.y, weights, parameters)
+                    }
+                    None => RandomForestRegressor::fit(part.x, part.y, parameters),
+                };
+                fitted.map_err(|error| error.to_string()).and_then(|forest| super::nodes::extract(&forest))
+            })?;
         Ok(Fitted::Forest(forest))
     }
 }
