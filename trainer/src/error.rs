@@ -170,6 +170,18 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The trees of a model are not averaged, so their disagreement says nothing.
+    #[error("a model of `{learner}` does not say how sure it is: it has no averaged trees")]
+    NoSpread {
+        /// The learner of the model.
+        learner: String,
+    },
+    /// Every candidate was measured.
+    #[error("no pair is left to propose: each one that occurs was measured under one of the sharing modes")]
+    NothingLeft {
+        /// Pairs and modes that were measured.
+        measured: usize,
+    },
     /// The exported file would be too large at any setting.
     #[error("the model takes {bytes} bytes at its smallest setting, the limit is {limit}")]
     TooLarge {
@@ -207,6 +219,10 @@ impl Hint for Error {
             Self::NoFeatures { .. } => Some("measure more than one pair of workloads".into()),
             Self::Unknown { known, .. } => Some(format!("one of {known}")),
             Self::NoSplit { .. } => Some("at least two different pairs are needed".into()),
+            Self::NoSpread { .. } => Some("train with `--learner extra_trees` or `random_forest`".into()),
+            Self::NothingLeft { .. } => {
+                Some("ask for one sharing mode at a time, or for more workloads".into())
+            }
             Self::TooLarge { .. } => Some("raise the size limit, or train with fewer trees".into()),
             Self::Config { suggestion, .. } => Some(suggestion.as_ref().map_or_else(
                 || "docs/guides/predict.md says what may stand there".to_owned(),

@@ -4,7 +4,8 @@
 //! with the measured slowdown as the label. [`evaluate`] judges learners ([`LearnerKind`]) on grouped splits ([`Split`]),
 //! always with the mean of the training rows beside them: a low error proves nothing where slowdowns hardly vary. [`train`]
 //! fits on everything, adds an upper bound calibrated on held-out families ([`Calibration`]), exports one ONNX file and
-//! refuses it unless the file gives what the learner gave. [`rules`] is a small tree to read. [`profiles`] hands the
+//! refuses it unless the file gives what the learner gave. [`rules`] is a small tree to read. [`propose`] says which pairs
+//! to measure next. [`profiles`] hands the
 //! isolated runs to the placement.
 //!
 //! Learners see the logarithm of the slowdown: errors of a ratio are ratios. Nothing is tuned on test rows, and the same
@@ -18,6 +19,7 @@
 //! assert!(error.to_string().contains("did you mean `unseen_family`?"));
 //! ```
 
+mod active;
 mod calibrate;
 mod card;
 mod config;
@@ -29,6 +31,7 @@ mod features;
 mod few_shot;
 mod fit;
 mod learners;
+mod learning_curve;
 mod matrix;
 mod metrics;
 mod parallel;
@@ -37,6 +40,7 @@ mod rules;
 mod split;
 mod train;
 
+pub use active::{Candidates, Measured, NextOptions, Proposal, Strategy, pairs_among, propose};
 pub use calibrate::{Calibration, Guarantee};
 pub use config::{TRAIN_SCHEMA, TrainConfig};
 pub use details::{Details, HeldOut, Noise, NoiseSource, Reliability, evaluate_in_detail};
@@ -51,6 +55,7 @@ pub use learners::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerKind,
     LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions, TreeMean,
 };
+pub use learning_curve::{CurveOptions, CurvePoint, LearningCurve, learning_curve};
 pub use metrics::{SafeScores, Scores};
 pub use profiles::profiles;
 pub use rules::{RULES_SCHEMA, Rule, Rules, rules};
