@@ -9,6 +9,10 @@
 //! sharing = ["time_slice", "mps(0.5,0.5)"]
 //! [workloads]
 //! subjects = ["training", "inference"]
+//! [stopping]
+//! min_repeats = 2
+//! max_repeats = 2
+//! half_width = 0.5
 //! END
 //! elastico profile run pool.toml --out pool
 //! cargo run --release -p elastico-trainer --example learning_curve -- pool/dataset [seeds] [steps] [batch]

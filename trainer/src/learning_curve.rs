@@ -6,9 +6,7 @@ use crate::parallel::map;
 use crate::{Error, ExampleOptions, Examples, LearnerKind, LearnerOptions, fit, profiles};
 use elastico_core::{DeviceKind, Estimate, Seed, SharingMode, WorkloadId, WorkloadKind, mean};
 use elastico_datasets::Dataset;
-use elastico_models::{
-    Backend, ModelMetadata, ModelSpec, Profiles, export, fit_domain, load_bytes, physics,
-};
+use elastico_models::{Backend, ModelMetadata, ModelSpec, Profiles, export, fit_domain, load_bytes, physics};
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +29,8 @@ pub struct CurveOptions {
     pub seeds: Vec<Seed>,
     /// The orders to compare.
     pub strategies: Vec<Strategy>,
+    /// As [`NextOptions::allowed_weight`].
+    pub allowed_weight: f64,
     /// Who learns; its trees must be averaged.
     pub learner: LearnerKind,
     /// How it is set.
@@ -47,6 +47,7 @@ impl Default for CurveOptions {
             limit: 1.2,
             seeds: (0..10).map(Seed).collect(),
             strategies: vec![Strategy::Random, Strategy::Greedy, Strategy::Active],
+            allowed_weight: NextOptions::default().allowed_weight,
             learner: LearnerKind::ExtraTrees,
             settings: LearnerOptions::default(),
         }
@@ -118,7 +119,8 @@ pub fn learning_curve(
     }
     let strategies = &options.strategies;
     let runs = map(options.seeds.len() * strategies.len(), |index| {
-        let (seed, strategy) = (options.seeds[index / strategies.len()], strategies[index % strategies.len()]);
+        let (seed, strategy) =
+            (options.seeds[index / strategies.len()], strategies[index % strategies.len()]);
         pool.run(strategy, seed, test, options)
     });
     Ok(LearningCurve {
@@ -227,6 +229,7 @@ impl Pool {
                     budget: options.batch,
                     limit: options.limit,
                     strategy,
+                    allowed_weight: options.allowed_weight,
                     // Another order each time.
                     seed: Seed(seed.0.wrapping_add(step as u64)),
                 };
@@ -284,8 +287,7 @@ impl LearningCurve {
         pairs: usize,
         value: impl Fn(&CurvePoint) -> Option<f64>,
     ) -> Vec<f64> {
-        let points =
-            self.points.iter().filter(|point| point.strategy == strategy && point.pairs == pairs);
+        let points = self.points.iter().filter(|point| point.strategy == strategy && point.pairs == pairs);
         points.filter_map(value).collect()
     }
 
@@ -333,6 +335,10 @@ impl fmt::Display for LearningCurve {
             "{:>6} {:<8}{:>7}{:>16}{:>9}{:>16}{:>7}{:>7}{:>7}",
             "pairs", "order", "MAPE %", "95 %", "/random", "95 %", "prec", "rec", "seeds"
         )?;
+        let ratio_of = |values: &[f64]| match values {
+            [] => "-".to_owned(),
+            values => format!("{:.3}", mean(values)),
+        };
         for pairs in self.counts() {
             for strategy in shown() {
                 let errors = self.values(strategy, pairs, |point| Some(100.0 * point.mape));
@@ -342,14 +348,14 @@ impl fmt::Display for LearningCurve {
                 let ratio = self.error_ratio(strategy, Strategy::Random, pairs);
                 writeln!(
                     f,
-                    "{pairs:>6} {:<8}{:>7.2}{:>16}{:>9}{:>16}{:>7.3}{:>7.3}{:>7}",
+                    "{pairs:>6} {:<8}{:>7.2}{:>16}{:>9}{:>16}{:>7}{:>7}{:>7}",
                     strategy.as_str(),
                     mean(&errors),
                     interval(Estimate::arithmetic(&errors, 0.95)),
                     ratio.map_or("-".to_owned(), |ratio| format!("{:.3}", ratio.point)),
                     interval(ratio),
-                    mean(&self.values(strategy, pairs, |point| point.safe_precision)),
-                    mean(&self.values(strategy, pairs, |point| point.safe_recall)),
+                    ratio_of(&self.values(strategy, pairs, |point| point.safe_precision)),
+                    ratio_of(&self.values(strategy, pairs, |point| point.safe_recall)),
                     errors.len(),
                 )?;
             }

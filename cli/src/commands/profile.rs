@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+mod next;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Say what a campaign would measure, how long it takes, and what is skipped
@@ -51,6 +53,8 @@ pub(crate) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Propose the pairs whose measurement teaches a model most, as a campaign
+    Next(next::Arguments),
     /// Measure two commands of your own, unmodified: each alone, then both together
     Exec(super::exec::Arguments),
     /// Go on where a run was stopped or killed
@@ -105,6 +109,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             let reports = measure(&campaign, &catalogue, out, RunOptions::default(), talk)?;
             close(&reports, out, talk)
         }
+        Command::Next(arguments) => next::run(arguments, talk),
         Command::Exec(arguments) => super::exec::run(arguments, talk),
         Command::Resume { folder, force, .. } if folder.join(elastico_profiler::exec::FILE).exists() => {
             super::exec::resume(folder, *force, talk)

@@ -5,5 +5,6 @@ mod bad_input;
 mod doctor;
 mod exec;
 mod gpu_campaign;
+mod next;
 mod road;
 mod stand_ins;

@@ -6,6 +6,7 @@
     reason = "helpers of tests, outside of `#[test]` functions"
 )]
 
+mod active;
 mod details;
 mod gavel;
 mod made_up;
