@@ -53,7 +53,7 @@ pub use few_shot::{
 pub use fit::fit;
 pub use learners::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerKind,
-    LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions, TreeMean,
+    LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions, TreeMean, TreeTarget,
 };
 pub use learning_curve::{CurveOptions, CurvePoint, LearningCurve, learning_curve};
 pub use metrics::{SafeScores, Scores};

@@ -4,7 +4,7 @@ use super::export::ML_DOMAIN;
 use super::graph::{GraphBuilder, floats, id, integer, integers, string, strings};
 use super::proto::AttributeProto;
 use crate::spec::SCORE_GUARD;
-use crate::{Aggregate, Body, Calibrated, Forest, Link, ModelSpec};
+use crate::{Aggregate, Body, Calibrated, Forest, Link, ModelSpec, Shrunk};
 use prost::bytes::Bytes;
 
 /// Before the names of the base of a calibrated body.
@@ -22,7 +22,7 @@ pub(super) fn write_body(graph: &mut GraphBuilder, spec: &ModelSpec, raw: &str, 
     match &spec.body {
         Body::Calibrated(calibrated) => {
             let Calibrated { base, scale, shift, offsets, residual } = &**calibrated;
-            let base = write_plain(graph, base, BASE, prepared);
+            let base = write_shrunk(graph, base, BASE, raw, prepared);
             let scale = graph.scalar("calibration_scale", *scale as f32);
             let scaled = graph.node("Mul", "calibration_scaled", &[&base, &scale]);
             let shift = graph.scalar("calibration_shift", *shift as f32);
@@ -41,11 +41,35 @@ pub(super) fn write_body(graph: &mut GraphBuilder, spec: &ModelSpec, raw: &str, 
             }
             log
         }
-        plain => write_plain(graph, plain, "", prepared),
+        plain => write_shrunk(graph, plain, "", raw, prepared),
     }
 }
 
-/// A body that is not calibrated; [`ModelSpec::check`](crate::ModelSpec) lets no calibrated one through to here.
+/// A body that may be drawn toward the mean. Indicators are whole numbers, so their sum is exact.
+fn write_shrunk(graph: &mut GraphBuilder, body: &Body, prefix: &str, raw: &str, prepared: &str) -> String {
+    let Body::Shrunk(shrunk) = body else { return write_plain(graph, body, prefix, prepared) };
+    let Shrunk { base, families, center, factor } = &**shrunk;
+    let name = |part: &str| format!("{prefix}{part}");
+    let base = write_plain(graph, base, prefix, prepared);
+    let columns: Vec<usize> = families.iter().map(|column| *column as usize).collect();
+    let values = graph.columns(&name("family_values"), raw, &columns);
+    let ones = graph.floats(&name("family_ones"), &[columns.len(), 1], &vec![1.0; columns.len()]);
+    let sum = graph.node("MatMul", &name("family_sum"), &[&values, &ones]);
+    let one = graph.scalar(&name("one_family"), 1.0);
+    let excess = graph.node("Sub", &name("family_excess"), &[&sum, &one]);
+    let known = graph.node("Relu", &name("families_known"), &[&excess]);
+    let factor = *factor as f32;
+    let rest = graph.scalar(&name("belief_rest"), 1.0 - factor);
+    let factor = graph.scalar(&name("belief"), factor);
+    let part = graph.node("Mul", &name("belief_part"), &[&known, &rest]);
+    let weight = graph.node("Add", &name("belief_weight"), &[&part, &factor]);
+    let center = graph.scalar(&name("center"), *center as f32);
+    let apart = graph.node("Sub", &name("from_center"), &[&base, &center]);
+    let believed = graph.node("Mul", &name("believed"), &[&apart, &weight]);
+    graph.node("Add", &name("shrunk"), &[&believed, &center])
+}
+
+/// A body that is not corrected; [`ModelSpec::check`](crate::ModelSpec) lets no calibrated one through to here.
 fn write_plain(graph: &mut GraphBuilder, body: &Body, prefix: &str, prepared: &str) -> String {
     let name = |part: &str| format!("{prefix}{part}");
     match body {
@@ -73,6 +97,7 @@ fn write_plain(graph: &mut GraphBuilder, body: &Body, prefix: &str, prepared: &s
             }
         }
         Body::Constant(value) => write_constant(graph, *value, prefix, prepared),
+        Body::Shrunk(shrunk) => write_plain(graph, &shrunk.base, prefix, prepared),
         Body::Calibrated(calibrated) => write_plain(graph, &calibrated.base, prefix, prepared),
     }
 }

@@ -7,7 +7,7 @@ use super::{check_seal, decode, export::export};
 use crate::native::{Constant, Native};
 use crate::{
     Aggregate, Body, Calibrated, DomainDistance, Error, Forest, Link, ModelMetadata, ModelSpec, PhysicsSpec,
-    Predictor as _, Tree, TreeNode, physics,
+    Predictor as _, Shrunk, Tree, TreeNode, physics,
 };
 
 impl ModelSpec {
@@ -109,7 +109,7 @@ fn read(model: &ModelProto, metadata: ModelMetadata) -> Result<ModelSpec, Error>
 
 fn read_body(parts: &Parts<'_>) -> Result<Body, Error> {
     if parts.node("calibration_scaled").is_none() {
-        return read_plain(parts, "");
+        return read_shrunk(parts, "");
     }
     let offsets = if parts.node("offset_values").is_some() {
         let columns = parts.columns("offset_values")?;
@@ -119,11 +119,25 @@ fn read_body(parts: &Parts<'_>) -> Result<Body, Error> {
         Vec::new()
     };
     Ok(Body::Calibrated(Box::new(Calibrated {
-        base: read_plain(parts, BASE)?,
+        base: read_shrunk(parts, BASE)?,
         scale: parts.scalar("calibration_scale")?.into(),
         shift: parts.scalar("calibration_shift")?.into(),
         offsets,
         residual: read_forest(parts, RESIDUAL)?,
+    })))
+}
+
+fn read_shrunk(parts: &Parts<'_>, prefix: &str) -> Result<Body, Error> {
+    let base = read_plain(parts, prefix)?;
+    if parts.node(&format!("{prefix}shrunk")).is_none() {
+        return Ok(base);
+    }
+    let families = parts.columns(&format!("{prefix}family_values"))?;
+    Ok(Body::Shrunk(Box::new(Shrunk {
+        base,
+        families: families.into_iter().map(|column| column as u32).collect(),
+        center: parts.scalar(&format!("{prefix}center"))?.into(),
+        factor: parts.scalar(&format!("{prefix}belief"))?.into(),
     })))
 }
 

@@ -27,6 +27,8 @@ pub enum Body {
     },
     /// The same log slowdown for every row.
     Constant(f64),
+    /// Another body, drawn toward the mean where a family is unknown.
+    Shrunk(Box<Shrunk>),
     /// Another body, adapted to a new device or new workloads.
     Calibrated(Box<Calibrated>),
 }
@@ -41,6 +43,49 @@ pub enum Link {
         /// The least slowdown, within 0.5 and 1000.
         least: f64,
     },
+}
+
+/// A body that knows what it does not know: `center + w · (base − center)`, where w is 1 for two known families and
+/// `factor` otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shrunk {
+    /// The body; a forest, a line or a constant.
+    pub base: Body,
+    /// The raw columns `subject_family=NAME` and `co_runner_family=NAME`: a row of two known families has a 1 in two of
+    /// them, any other in fewer.
+    pub families: Vec<u32>,
+    /// Mean log slowdown of the training rows.
+    pub center: f64,
+    /// How much of the base's distance from the mean is believed of an unknown family, 0 to 1.
+    pub factor: f64,
+}
+
+impl Shrunk {
+    fn weight(&self, prepared: &[f32]) -> Option<f64> {
+        let known = |column: &u32| prepared.get(*column as usize).map(|value| f64::from(*value));
+        let known = self.families.iter().map(known).sum::<Option<f64>>()?;
+        Some(self.factor + (1.0 - self.factor) * (known - 1.0).max(0.0))
+    }
+
+    fn check(&self, width: usize, prepared: usize) -> Result<(), Error> {
+        let part = "the body of known families";
+        if matches!(self.base, Body::Shrunk(_) | Body::Calibrated(_)) {
+            return Err(Error::spec(part, "has a base that is itself corrected"));
+        }
+        if !(0.0..=1.0).contains(&self.factor) || !(self.center.abs() <= 1e3) {
+            let reason = format!("has the factor {} and the center {}", self.factor, self.center);
+            return Err(Error::spec(part, reason));
+        }
+        let mut columns = self.families.clone();
+        columns.sort_unstable();
+        if columns.is_empty()
+            || columns.windows(2).any(|pair| pair[0] == pair[1])
+            || columns.last().is_some_and(|column| *column as usize >= width)
+        {
+            return Err(Error::spec(part, "names no raw columns, or one twice"));
+        }
+        self.base.check(width, prepared)
+    }
 }
 
 /// A body with corrections: `scale · base + shift + sum(offset · raw column) + residual`.
@@ -78,6 +123,10 @@ impl Body {
                     Link::Ratio { least } => sum.max(*least).ln(),
                 })
             }
+            Self::Shrunk(shrunk) => {
+                let weight = shrunk.weight(prepared)?;
+                Some(shrunk.center + weight * (shrunk.base.evaluate(prepared)? - shrunk.center))
+            }
             Self::Calibrated(calibrated) => {
                 let Calibrated { base, scale, shift, offsets, residual } = &**calibrated;
                 let residual = residual.as_ref().map_or(Some(0.0), |forest| forest.evaluate(prepared))?;
@@ -98,6 +147,8 @@ impl Body {
         match self {
             Self::Forest(forest) => forest.spread(prepared),
             Self::Linear { .. } | Self::Constant(_) => None,
+            // How much the trees disagree does not depend on how far they are believed.
+            Self::Shrunk(shrunk) => shrunk.base.spread(prepared),
             Self::Calibrated(calibrated) => {
                 let base = calibrated.base.spread(prepared).map(|spread| spread * calibrated.scale.abs());
                 let residual = calibrated.residual.as_ref().and_then(|forest| forest.spread(prepared));
@@ -114,6 +165,7 @@ impl Body {
         match self {
             Self::Forest(forest) => vec![forest],
             Self::Linear { .. } | Self::Constant(_) => Vec::new(),
+            Self::Shrunk(shrunk) => shrunk.base.forests(),
             Self::Calibrated(calibrated) => {
                 let mut forests = calibrated.base.forests();
                 forests.extend(&calibrated.residual);
@@ -134,6 +186,11 @@ impl Body {
                 bias: *bias,
                 link: *link,
             },
+            // Known stays known: columns of new families are not among them.
+            Self::Shrunk(shrunk) => Self::Shrunk(Box::new(Shrunk {
+                base: shrunk.base.widened(width, extra),
+                ..(**shrunk).clone()
+            })),
             Self::Calibrated(calibrated) => Self::Calibrated(Box::new(Calibrated {
                 base: calibrated.base.widened(width, extra),
                 residual: calibrated.residual.as_ref().map(|forest| widened(forest, width, extra)),
@@ -178,6 +235,7 @@ impl Body {
                     ))
                 }
             }
+            Self::Shrunk(shrunk) => shrunk.check(width, prepared),
             Self::Calibrated(calibrated) => calibrated.check(width, prepared),
         }
     }

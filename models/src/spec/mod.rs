@@ -5,7 +5,7 @@ mod distance;
 mod domain;
 
 pub(crate) use body::SCORE_GUARD;
-pub use body::{Body, Calibrated, Link};
+pub use body::{Body, Calibrated, Link, Shrunk};
 pub use distance::DomainDistance;
 pub use domain::{DOMAIN_TOLERANCE_RATIO, Domain, fit_domain};
 

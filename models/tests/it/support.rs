@@ -3,7 +3,7 @@
 use elastico_core::{DeviceKind, FamilyId, Seed, WorkloadId, WorkloadKind};
 use elastico_models::{
     Aggregate, Body, Calibrated, DomainDistance, FIELDS, FeatureSchema, Forest, Link, ModelMetadata,
-    ModelSpec, Tree, TreeNode, WorkloadProfile, fit_domain, physics, prepare,
+    ModelSpec, Shrunk, Tree, TreeNode, WorkloadProfile, fit_domain, physics, prepare,
 };
 use rand::RngExt as _;
 use std::path::PathBuf;
@@ -116,6 +116,19 @@ pub(crate) fn boosted(prepared: &[Vec<f32>]) -> Body {
     Body::Forest(forest)
 }
 
+/// Trees whose normalized throughputs are averaged.
+pub(crate) fn harmonic(prepared: &[Vec<f32>], trees: usize, depth: usize) -> Body {
+    let Body::Forest(forest) = forest(prepared, trees, depth) else { panic!("a forest was asked for") };
+    Body::Forest(Forest { aggregate: Aggregate::Harmonic, base: 0.0, ..forest })
+}
+
+/// Drawn toward a mean by two columns that take the place of indicators.
+pub(crate) fn shrunk(base: Body) -> Body {
+    let column = |name| FeatureSchema::standard().position(name).unwrap() as u32;
+    let families = ["subject_training_ratio", "co_runner_training_ratio"].map(column).to_vec();
+    Body::Shrunk(Box::new(Shrunk { base, families, center: 0.25, factor: 0.3 }))
+}
+
 pub(crate) fn calibrated(prepared: &[Vec<f32>], base: Body, has_residual: bool) -> Body {
     let Body::Forest(residual) = forest(prepared, 7, 3) else { panic!("a forest was asked for") };
     let residual = Forest { base: -0.6, ..residual };
@@ -139,12 +152,26 @@ pub(crate) fn bodies() -> Vec<(&'static str, ModelSpec, Vec<f32>)> {
     };
     vec![
         make("forest", model(300, |prepared| forest(prepared, 30, 7))),
+        make("harmonic", model(300, |prepared| harmonic(prepared, 30, 7))),
+        make("shrunk", model(300, |prepared| shrunk(harmonic(prepared, 10, 5)))),
         make("single leaf", model(10, |prepared| forest(prepared, 1, 0))),
         make("boosted", model(300, boosted)),
         make("linear", model(300, linear)),
         make("ratio", model(300, ratio)),
         make("constant", model(10, |_| Body::Constant(0.4))),
         make("calibrated", model(300, |rows| calibrated(rows, forest(rows, 10, 5), true))),
+        make("calibrated harmonic", {
+            let residual = |rows: &[Vec<f32>]| {
+                let Body::Calibrated(mut body) = calibrated(rows, harmonic(rows, 10, 5), true) else {
+                    panic!("a calibrated body was asked for")
+                };
+                let Body::Forest(trees) = harmonic(rows, 7, 3) else { panic!("a forest was asked for") };
+                body.residual = Some(trees);
+                Body::Calibrated(body)
+            };
+            model(300, residual)
+        }),
+        make("calibrated shrunk", model(300, |rows| calibrated(rows, shrunk(forest(rows, 10, 5)), true))),
         make("calibrated line", model(300, |rows| calibrated(rows, ratio(rows), false))),
         make("calibrated constant", model(300, |rows| calibrated(rows, Body::Constant(0.3), true))),
         make("distance", with_distance(40, model(300, |prepared| forest(prepared, 5, 5)))),

@@ -1,10 +1,10 @@
 //! What a few measurements add to a model that has not seen a workload or a device.
 
-use crate::learners::{ForestOptions, LearnerOptions, Normal, TreeMean, grow_extra_trees};
+use crate::learners::{ForestOptions, LearnerOptions, Normal, TreeTarget, grow_extra_trees};
 use crate::matrix::Matrix;
 use crate::{Error, Groups};
 use elastico_core::{Seed, mean};
-use elastico_models::{Aggregate, Forest};
+use elastico_models::Forest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -210,14 +210,8 @@ const BESIDE_TREES: f64 = 0.5;
 /// Trees over the factor of throughput that is left, averaged as such: a small relative error is what is wanted.
 fn residual_trees(features: &Matrix, left: &[f64], seed: Seed) -> Result<Forest, Error> {
     let options =
-        ForestOptions { trees: 100, mean: TreeMean::Geometric, ..LearnerOptions::default().extra_trees };
-    let factor: Vec<f64> = left.iter().map(|log| (-log).exp()).collect();
-    let mut forest = grow_extra_trees(features, &factor, &options, seed)?;
-    for node in forest.trees.iter_mut().flat_map(|tree| &mut tree.nodes).filter(|node| node.is_leaf()) {
-        node.value = -node.value.ln();
-    }
-    forest.aggregate = Aggregate::Harmonic;
-    Ok(forest)
+        ForestOptions { trees: 100, target: TreeTarget::Throughput, ..LearnerOptions::default().extra_trees };
+    grow_extra_trees(features, left, &options, seed)
 }
 
 /// Least squares of measured on predicted log slowdown.

@@ -5,7 +5,7 @@ use super::gpu_lets::Interference;
 use super::rule_tree::Decision;
 use super::{LearnerKind, Training, forest};
 use crate::Error;
-use elastico_models::{Body, Forest, Link};
+use elastico_models::{Body, Forest, Link, Shrunk};
 
 /// The natural logarithms of 0.5 and 1000, as in the graph.
 const LOG_BOUNDS: (f64, f64) = (-std::f64::consts::LN_2, 6.907_755_4);
@@ -25,6 +25,18 @@ pub(crate) enum Fitted {
     Factors(Factors),
     /// Safe or not, without a number.
     Decision(Decision),
+    /// Another, drawn toward the mean where a family is unknown.
+    Shrunk(Box<ShrunkFit>),
+}
+
+/// See [`elastico_models::Shrunk`].
+#[derive(Debug, Clone)]
+pub(crate) struct ShrunkFit {
+    pub(crate) base: Fitted,
+    /// Columns of the family indicators.
+    pub(crate) families: Vec<usize>,
+    pub(crate) center: f64,
+    pub(crate) factor: f64,
 }
 
 /// `bias + Σ weight · (x − center) ÷ scale`, through the link.
@@ -67,6 +79,16 @@ impl Fitted {
             Self::Interference(line) => features.iter().map(|row| line.predict(row)).collect(),
             Self::Factors(factors) => factors.predict(rows.groups),
             Self::Decision(decision) => decision.predict(rows),
+            Self::Shrunk(shrunk) => {
+                let ShrunkFit { base, families, center, factor } = &**shrunk;
+                let mut logs = base.raw(rows);
+                for (log, row) in logs.iter_mut().zip(features.iter()) {
+                    let known: f64 = families.iter().map(|&column| f64::from(row[column])).sum();
+                    let weight = factor + (1.0 - factor) * (known - 1.0).max(0.0);
+                    *log = center + weight * (*log - center);
+                }
+                logs
+            }
         }
     }
 
@@ -87,6 +109,12 @@ impl Fitted {
                 link: linear.link,
             },
             Self::Forest(forest) => Body::Forest(forest),
+            Self::Shrunk(shrunk) => Body::Shrunk(Box::new(Shrunk {
+                base: shrunk.base.into_body(learner)?,
+                families: shrunk.families.iter().map(|&column| column as u32).collect(),
+                center: shrunk.center,
+                factor: shrunk.factor,
+            })),
             Self::Interference(_) => {
                 return refuse(
                     "shares of the SMs vary here, and utilisation times share has no place in the model file",

@@ -1,6 +1,6 @@
 //! What both forests share: sub-forests over threads.
 
-use super::{ForestOptions, TreeMean};
+use super::{ForestOptions, TreeMean, TreeTarget};
 use crate::matrix::Matrix;
 use crate::{Error, parallel};
 use elastico_core::Seed;
@@ -94,7 +94,10 @@ pub(crate) fn grow(
         scales[column].apply(&mut columns[start..]);
     }
     let x = DenseMatrix::new(rows, width, columns, true).map_err(|failed| error(failed.to_string()))?;
-    let y = target.to_vec();
+    let y: Vec<f64> = match options.target {
+        TreeTarget::Log => target.to_vec(),
+        TreeTarget::Throughput => target.iter().map(|log| (-log).exp()).collect(),
+    };
     let mut stream = seed.stream("trainer.forest", &[learner]);
     let parts = options.trees.div_ceil(PART);
     let seeds: Vec<u64> = (0..parts).map(|_| stream.random()).collect();
@@ -118,9 +121,14 @@ pub(crate) fn grow(
     if trees.len() != options.trees || trees.is_empty() {
         return Err(error(format!("{} trees were read where {} were fitted", trees.len(), options.trees)));
     }
-    let aggregate = match options.mean {
-        TreeMean::Harmonic => Aggregate::Harmonic,
-        TreeMean::Geometric => Aggregate::Mean,
+    if options.target == TreeTarget::Throughput {
+        for node in trees.iter_mut().flat_map(|tree| &mut tree.nodes).filter(|node| node.is_leaf()) {
+            node.value = -node.value.ln();
+        }
+    }
+    let aggregate = match (options.target, options.mean) {
+        (TreeTarget::Log, TreeMean::Geometric) => Aggregate::Mean,
+        (TreeTarget::Log, TreeMean::Harmonic) | (TreeTarget::Throughput, _) => Aggregate::Harmonic,
     };
     Ok(Forest { trees, aggregate, base: 0.0 })
 }

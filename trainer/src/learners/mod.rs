@@ -16,6 +16,7 @@ mod random_forest;
 mod rule_tree;
 mod saturation;
 mod select;
+mod shrink;
 
 use crate::matrix::Matrix;
 use crate::{Error, Groups};
@@ -30,7 +31,7 @@ pub(crate) use forest::leaf;
 pub(crate) use least_squares::Normal;
 pub use options::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerOptions,
-    MatrixFactorisationOptions, RuleTreeOptions, TreeMean,
+    MatrixFactorisationOptions, RuleTreeOptions, TreeMean, TreeTarget,
 };
 pub(crate) use select::{Choice, choose};
 

@@ -1,7 +1,8 @@
 //! Random forest (Breiman 2001), by smartcore.
 
 use super::forest::{SubForest, grow};
-use super::{Fitted, Learner, LearnerOptions, Training};
+use super::shrink::shrunk;
+use super::{Fitted, ForestOptions, Learner, LearnerOptions, Training};
 use crate::Error;
 use elastico_core::Seed;
 use smartcore::ensemble::random_forest_regressor::{RandomForestRegressor, RandomForestRegressorParameters};
@@ -11,26 +12,31 @@ pub(crate) struct RandomForest;
 impl Learner for RandomForest {
     fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
         let options = &options.random_forest;
-        let Training { features, target, weights, .. } = training;
-        let forest =
-            grow("random_forest", features, target, *weights, options, seed, |part: &SubForest<'_>| {
-                let parameters = RandomForestRegressorParameters {
-                    max_depth: options.max_depth,
-                    min_samples_leaf: options.min_leaf,
-                    min_samples_split: 2,
-                    n_trees: part.trees,
-                    m: Some(part.features),
-                    keep_samples: false,
-                    seed: part.seed,
-                };
-                let fitted = match part.weights {
-                    Some(weights) => {
-                        RandomForestRegressor::fit_with_weights(part.x, part.y, weights, parameters)
-                    }
-                    None => RandomForestRegressor::fit(part.x, part.y, parameters),
-                };
-                fitted.map_err(|error| error.to_string()).and_then(|forest| super::nodes::extract(&forest))
-            })?;
-        Ok(Fitted::Forest(forest))
+        let base = grown(training, options, seed)?;
+        if !options.shrink {
+            return Ok(base);
+        }
+        shrunk(base, training, seed, |part| grown(part, &options.small(), seed))
     }
+}
+
+fn grown(training: &Training<'_>, options: &ForestOptions, seed: Seed) -> Result<Fitted, Error> {
+    let Training { features, target, weights, .. } = training;
+    let forest = grow("random_forest", features, target, *weights, options, seed, |part: &SubForest<'_>| {
+        let parameters = RandomForestRegressorParameters {
+            max_depth: options.max_depth,
+            min_samples_leaf: options.min_leaf,
+            min_samples_split: 2,
+            n_trees: part.trees,
+            m: Some(part.features),
+            keep_samples: false,
+            seed: part.seed,
+        };
+        let fitted = match part.weights {
+            Some(weights) => RandomForestRegressor::fit_with_weights(part.x, part.y, weights, parameters),
+            None => RandomForestRegressor::fit(part.x, part.y, parameters),
+        };
+        fitted.map_err(|error| error.to_string()).and_then(|forest| super::nodes::extract(&forest))
+    })?;
+    Ok(Fitted::Forest(forest))
 }

@@ -137,7 +137,8 @@ pub(crate) fn choose(
 }
 
 /// Some rows of a training part.
-struct Part {
+/// Some of the training rows.
+pub(super) struct Part {
     features: Matrix,
     target: Vec<f64>,
     weights: Option<Vec<f64>>,
@@ -145,7 +146,7 @@ struct Part {
 }
 
 impl Part {
-    fn of(training: &Training<'_>, rows: &[u32]) -> Self {
+    pub(super) fn of(training: &Training<'_>, rows: &[u32]) -> Self {
         let at = || rows.iter().map(|&row| row as usize);
         Self {
             features: Matrix::new(
@@ -158,7 +159,7 @@ impl Part {
         }
     }
 
-    fn training<'a>(&'a self, whole: &Training<'a>) -> Training<'a> {
+    pub(super) fn training<'a>(&'a self, whole: &Training<'a>) -> Training<'a> {
         Training {
             features: &self.features,
             target: &self.target,
