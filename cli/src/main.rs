@@ -2,6 +2,7 @@
 
 mod commands;
 mod evaluation_page;
+mod evaluation_tables;
 mod failure;
 mod output;
 mod page;

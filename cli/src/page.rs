@@ -389,7 +389,7 @@ fn model(material: &Material<'_>) -> anyhow::Result<Option<Section>> {
         }
         view.groups = groups.into_values().collect();
         view.note = "Read the unseen family first: a random pair flatters every model.".to_owned();
-        section = section.with(Figure::bars(&view)?).with(crate::commands::evaluation_table(evaluation));
+        section = section.with(Figure::bars(&view)?).with(crate::evaluation_tables::scores_table(evaluation));
     }
     for split in [Split::UnseenFamily, Split::RandomPair] {
         let points: Vec<PredictionPoint> = material

@@ -18,6 +18,9 @@ pub(crate) fn choose(
     subject: &str,
 ) -> Result<Option<(f64, String)>, Box<dyn Error>> {
     let predictor = load(model, Backend::Auto)?;
+    if !predictor.metadata().knows_device(device) {
+        return Ok(None); // a model does not transfer
+    }
     let (profiles, sharing) = (Profiles::read(profiles)?, sharing.parse()?);
     let subject = profiles.get(subject, device)?;
     let others = profiles.iter().filter(|p| p.device == device && p.workload != subject.workload);

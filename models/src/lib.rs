@@ -46,7 +46,7 @@ mod verify;
 pub use error::Error;
 pub use field::{FIELDS, Field};
 pub use forest::{Aggregate, Forest, Tree, TreeNode, round_below, round_down};
-pub use metadata::{ModelMetadata, Prior};
+pub use metadata::{ModelMetadata, Prior, knows_device};
 pub use onnx::export::export;
 pub use physics::{PhysicsSpec, physics, prepare};
 pub use predictor::{Backend, LoadOptions, Prediction, Predictor, load, load_bytes};

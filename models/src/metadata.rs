@@ -1,7 +1,7 @@
 //! What a model file says about itself.
 
 use crate::FeatureSchema;
-use elastico_core::{DeviceKind, Digest};
+use elastico_core::{DeviceKind, Digest, chip};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -95,6 +95,21 @@ impl ModelMetadata {
             facts: BTreeMap::new(),
         }
     }
+
+    /// Whether the model was trained, or calibrated, on this device. Two names of one chip are one device.
+    ///
+    /// A model does not transfer: on a device that it does not know its numbers are no predictions, whatever the domain of
+    /// its features says. A model that names no device at all is taken at its word everywhere.
+    pub fn knows_device(&self, device: &str) -> bool {
+        knows_device(&self.devices, device)
+    }
+}
+
+/// Whether a device is among those of a model; see [`ModelMetadata::knows_device`].
+pub fn knows_device(devices: &[String], device: &str) -> bool {
+    let name = |device: &str| chip(device).map_or(device.to_lowercase(), |chip| chip.name.to_owned());
+    let asked = name(device);
+    devices.is_empty() || devices.iter().any(|known| name(known) == asked)
 }
 
 /// Whom a model knows, and how far it was off where it did not: the prior of its calibration to new workloads.
@@ -110,4 +125,19 @@ pub struct Prior {
     pub variances: BTreeMap<String, f64>,
     /// By the number of probes of each new workload: the bound's distance from the point in log slowdown.
     pub upper_offset_log_by_probes: BTreeMap<u32, f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_known_by_each_of_its_names_and_no_other_is() {
+        let features = FeatureSchema::new(&["subject_sm_busy_ratio"]).unwrap();
+        let mut metadata = ModelMetadata::new(features, "mean");
+        assert!(metadata.knows_device("h100"));
+        metadata.devices = vec!["h100".to_owned(), "cpu of this machine".to_owned()];
+        assert!(metadata.knows_device("H100") && metadata.knows_device("cpu of this machine"));
+        assert!(!metadata.knows_device("a100") && !metadata.knows_device("h1000"));
+    }
 }

@@ -105,7 +105,8 @@ impl PairTable {
         }
     }
 
-    /// Asks the predictor for every pair of the workloads on every chip of the cluster.
+    /// Asks the predictor for every pair of the workloads on every chip of the cluster. Nothing is in the domain on a chip
+    /// that the model was not trained on: its features may look familiar, and still it does not transfer.
     ///
     /// # Errors
     /// [`Error::Predictor`] where the model fails.
@@ -121,11 +122,13 @@ impl PairTable {
         let mut table = Self::empty(workloads, devices, modes);
         table.model = Some(ModelIdentity::of(predictor));
         let schema = predictor.metadata().features.clone();
-        let mut batch = Batch { schema: &schema, predictor, rows: Vec::new(), wanted: Vec::new() };
+        let mut batch =
+            Batch { schema: &schema, predictor, is_known_device: true, rows: Vec::new(), wanted: Vec::new() };
         let count = table.workloads.len();
         for device in 0..table.devices.len() {
             table.cells.push(vec![Vec::new(); count * (count + 1) / 2]);
             let name = table.devices[device].clone();
+            batch.is_known_device = predictor.metadata().knows_device(&name);
             let known: Vec<Option<&WorkloadProfile>> =
                 table.workloads.iter().map(|workload| find(profiles, workload, &name)).collect();
             for (mode, sharing) in modes.iter().enumerate() {
@@ -221,6 +224,7 @@ fn triangle(count: usize, a: usize, b: usize) -> usize {
 struct Batch<'a> {
     schema: &'a FeatureSchema,
     predictor: &'a dyn Predictor,
+    is_known_device: bool,
     rows: Vec<f32>,
     wanted: Vec<(usize, u16)>,
 }
@@ -242,7 +246,7 @@ impl Batch<'_> {
                 mode,
                 slowdown: [ratio(sides[0].slowdown), ratio(sides[1].slowdown)],
                 upper: [ratio(sides[0].upper), ratio(sides[1].upper)],
-                in_domain: sides[0].in_domain && sides[1].in_domain,
+                in_domain: self.is_known_device && sides[0].in_domain && sides[1].in_domain,
             });
         }
         self.rows.clear();

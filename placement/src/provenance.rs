@@ -16,11 +16,19 @@ pub struct ModelIdentity {
     pub features_digest: Digest,
     /// The kinds of devices that its data come from.
     pub device_kinds: Vec<DeviceKind>,
+    /// The devices that it was trained on; what it says of others is outside its domain.
+    #[serde(default)]
+    pub devices: Vec<String>,
     /// Nominal coverage of the upper bounds.
     pub conformal_level: f64,
 }
 
 impl ModelIdentity {
+    /// Whether the model was trained on this chip.
+    pub(crate) fn knows_device(&self, chip: &str) -> bool {
+        elastico_models::knows_device(&self.devices, chip)
+    }
+
     /// The identity of a predictor's model.
     pub fn of(predictor: &dyn Predictor) -> Self {
         let metadata = predictor.metadata();
@@ -29,6 +37,7 @@ impl ModelIdentity {
             training_digest: metadata.training_digest.clone(),
             features_digest: metadata.features_digest.clone(),
             device_kinds: metadata.device_kinds.clone(),
+            devices: metadata.devices.clone(),
             conformal_level: metadata.conformal_level,
         }
     }

@@ -60,14 +60,6 @@ pub(crate) fn calibrate(
     Ok(of_groups(&by_fold(predictions, examples), level))
 }
 
-/// The share of each fold's rows under the offset of the other folds.
-pub(crate) fn coverages(predictions: &OutOfFold, examples: &Examples, level: f64) -> Result<Vec<f64>, Error> {
-    check_level(level)?;
-    let groups = by_fold(predictions, examples);
-    let offsets = held_offsets(&groups, level);
-    Ok(groups.iter().zip(&offsets).map(|(group, offset)| covered(group, *offset)).collect())
-}
-
 fn by_fold(predictions: &OutOfFold, examples: &Examples) -> Vec<Vec<f64>> {
     let mut groups: Vec<Vec<f64>> = vec![Vec::new(); predictions.held_out.len()];
     for (residual, fold) in predictions.residuals(examples).into_iter().zip(&predictions.fold) {

@@ -31,7 +31,6 @@ fn write_card(
     bytes: usize,
 ) -> std::fmt::Result {
     let origin = &examples.origin;
-    let kinds: Vec<String> = origin.device_kinds.iter().map(ToString::to_string).collect();
     let simulated = examples.is_simulated();
     writeln!(out, "# Slowdown predictor: {} on {}\n", metadata.learner, examples.groups.devices.join(", "))?;
     writeln!(
@@ -39,23 +38,11 @@ fn write_card(
         "Predicts how much slower a workload runs beside a co-runner than alone on the full device, and an upper \
          bound.\n"
     )?;
-    if simulated {
-        writeln!(
-            out,
-            "> **Trained on simulated data.** Every number below is about the fluid model of a GPU, not about a GPU.\n"
-        )?;
-    }
-
-    if examples.groups.devices.iter().any(|device| device.starts_with("stand-in")) {
-        writeln!(
-            out,
-            "> **Trained on a stand-in driver's answers.** No GPU took part: a test of the tool, not a model to use.\n"
-        )?;
-    }
+    banners(out, examples)?;
 
     writeln!(out, "## Data\n")?;
     writeln!(out, "| | |\n|---|---|")?;
-    writeln!(out, "| origin | {} ({}) |", origin.sources.join(", "), kinds.join(", "))?;
+    writeln!(out, "| origin | {} ({}) |", origin.sources.join(", "), kinds(examples))?;
     for source in &origin.licences {
         writeln!(out, "| licence of {} | {} |", source.source, source.licence)?;
     }
@@ -151,13 +138,7 @@ fn write_card(
     }
 
     writeln!(out, "\n## Limits\n")?;
-    for source in origin.licences.iter().filter(|source| !source.may_ship) {
-        writeln!(
-            out,
-            "- **Do not pass this model on**: the licence of {} ({}) does not allow it.",
-            source.source, source.licence
-        )?;
-    }
+    licence_limits(out, examples)?;
     if examples.groups.harnesses.len() > 1 {
         writeln!(
             out,
@@ -174,7 +155,8 @@ fn write_card(
         ),
         (
             examples.groups.devices.len() < 2,
-            "One device: on another one it extrapolates, and `in_domain` may not notice.",
+            "One device: on another one its numbers are no predictions, and the file's `in_domain` may not notice. The tools \
+             of ElastiCo do.",
         ),
         (evaluation.rows.iter().any(|row| row.split == Split::UnseenDevice && lags(evaluation)), TRANSFER),
         (true, "Two workloads on one device; three or more were never seen."),
@@ -205,6 +187,40 @@ fn write_card(
         "- file against learner: within {:.1e} on {} data rows and {} rows at thresholds; {ort}",
         verification.native_difference_ratio, verification.data_rows_total, verification.threshold_rows_total
     )
+}
+
+/// Kinds of devices in words.
+pub(crate) fn kinds(examples: &Examples) -> String {
+    examples.origin.device_kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What must be read before any number.
+pub(crate) fn banners(out: &mut String, examples: &Examples) -> std::fmt::Result {
+    if examples.is_simulated() {
+        writeln!(
+            out,
+            "> **Trained on simulated data.** Every number below is about the fluid model of a GPU, not about a GPU.\n"
+        )?;
+    }
+    if examples.groups.devices.iter().any(|device| device.starts_with("stand-in")) {
+        writeln!(
+            out,
+            "> **Trained on a stand-in driver's answers.** No GPU took part: a test of the tool, not a model to use.\n"
+        )?;
+    }
+    Ok(())
+}
+
+/// One line for each source whose licence forbids to pass the model on.
+pub(crate) fn licence_limits(out: &mut String, examples: &Examples) -> std::fmt::Result {
+    for source in examples.origin.licences.iter().filter(|source| !source.may_ship) {
+        writeln!(
+            out,
+            "- **Do not pass this model on**: the licence of {} ({}) does not allow it.",
+            source.source, source.licence
+        )?;
+    }
+    Ok(())
 }
 
 const TRANSFER: &str =

@@ -1,17 +1,12 @@
-//! What an evaluation is made of, for a page that shows more than scores: predictions, reliability of the bound, noise of the
-//! labels.
+//! What an evaluation is made of, for a page that shows more than scores: predictions, and the noise of the labels.
 
-use crate::calibrate::{Guarantee, calibrate, coverages};
-use crate::evaluate::{EvaluateOptions, Evaluation, OutOfFold, judge};
+use crate::domain::{limit, places};
+use crate::evaluate::{EvaluateOptions, Evaluation, OutOfFold, Stage, judge};
 use crate::metrics::bootstrap;
 use crate::{Error, Examples, LearnerKind, Split};
 use elastico_core::{Seed, mean};
-use elastico_models::{DOMAIN_TOLERANCE_RATIO, Domain, fit_domain};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// The levels at which the bound is tried.
-const LEVELS: [f64; 6] = [0.6, 0.7, 0.8, 0.9, 0.95, 0.98];
 
 /// What stands behind the scores of one evaluation.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,10 +15,6 @@ pub struct Details {
     pub shown: BTreeMap<Split, LearnerKind>,
     /// Its predictions, each by a model that had not seen the row.
     pub predictions: Vec<HeldOut>,
-    /// How well upper bounds made from other groups hold, level by level.
-    pub reliability: Vec<Reliability>,
-    /// How much two measurements of one thing differ; empty where nothing was measured twice.
-    pub noise: Vec<Noise>,
 }
 
 /// One prediction of a row that the model had not seen.
@@ -45,29 +36,9 @@ pub struct HeldOut {
     pub interval: Option<(f64, f64)>,
     /// Predicted slowdown.
     pub predicted: f64,
-    /// Whether each feature lies in the range of the rows that the model was fitted on.
+    /// By the rule of the model file: whether each feature lies in the range of the rows that the model was fitted on, and
+    /// the row near one of them. How near stems from held-out families; where none were held out, the ranges alone decide.
     pub in_domain: bool,
-}
-
-/// The bound at one level, each group held against the offset of the other groups.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reliability {
-    /// The split.
-    pub split: Split,
-    /// The share of slowdowns that should lie under the bound.
-    pub level: f64,
-    /// The share that did, mean over groups.
-    pub achieved: f64,
-    /// Its 95 % interval by bootstrap over groups; absent with fewer than three.
-    pub interval: Option<(f64, f64)>,
-    /// The share in the worst group.
-    pub least: f64,
-    /// By which factor the bound lies over the prediction.
-    pub factor: f64,
-    /// Held-out groups.
-    pub groups: u64,
-    /// Whether there are enough groups for a promise.
-    pub is_guaranteed: bool,
 }
 
 /// How much measurements of one and the same thing differ: no model can be better on average.
@@ -108,7 +79,7 @@ impl NoiseSource {
     }
 }
 
-/// Judges as [`crate::evaluate()`] does, and keeps what the scores are made of.
+/// Judges as [`crate::evaluate()`] does, and keeps what the scores are made of. `watch` is told each stage before it begins.
 ///
 /// The predictions shown are those of the first of extra trees, `auto`, boosting, random forest that was asked for, else of the
 /// last learner that predicts: which one is shown does not depend on how well it did.
@@ -121,16 +92,12 @@ impl NoiseSource {
 pub fn evaluate_in_detail(
     examples: &Examples,
     options: &EvaluateOptions,
+    watch: &mut dyn FnMut(&Stage<'_>),
 ) -> Result<(Evaluation, Details), Error> {
     let sampled = examples.sample(options.most_rows, options.seed);
     let examples = &*sampled;
-    let (evaluation, all) = judge(examples, options)?;
-    let mut details = Details {
-        shown: BTreeMap::new(),
-        predictions: Vec::new(),
-        reliability: Vec::new(),
-        noise: noise(examples, options.seed),
-    };
+    let (evaluation, all) = judge(examples, options, watch)?;
+    let mut shown: Vec<(Split, LearnerKind, &OutOfFold)> = Vec::new();
     for (&split, judged) in options.splits.iter().zip(&all) {
         let Ok(judged) = judged else { continue };
         let usable = |index: &usize| {
@@ -144,38 +111,36 @@ pub fn evaluate_in_detail(
             .filter_map(|wanted| options.learners.iter().position(|learner| learner == wanted))
             .find(usable)
             .or_else(|| (0..options.learners.len()).rev().find(usable));
-        let Some((index, held)) = index.and_then(|index| Some((index, judged[index].as_ref().ok()?))) else {
-            continue;
-        };
-        details.shown.insert(split, options.learners[index]);
-        details.predictions.extend(predictions(examples, split, held, options)?);
-        if held.held_out.len() > 1 {
-            for level in LEVELS {
-                details.reliability.push(reliability(examples, split, held, level, options.seed)?);
-            }
-        }
+        shown.extend(
+            index.and_then(|index| Some((split, options.learners[index], judged[index].as_ref().ok()?))),
+        );
+    }
+    let families = shown.iter().find(|(split, ..)| *split == Split::UnseenFamily);
+    let near = match families {
+        Some((.., held)) => limit(&places(examples, held, options.seed)?.distances),
+        None => f32::INFINITY,
+    };
+    let mut details = Details { shown: BTreeMap::new(), predictions: Vec::new() };
+    for (split, learner, held) in shown {
+        details.shown.insert(split, learner);
+        details.predictions.extend(predictions(examples, split, held, near, options.seed)?);
     }
     Ok((evaluation, details))
 }
 
+/// `near`: the distance up to which a row is in the domain.
 fn predictions(
     examples: &Examples,
     split: Split,
     held: &OutOfFold,
-    options: &EvaluateOptions,
+    near: f32,
+    seed: Seed,
 ) -> Result<Vec<HeldOut>, Error> {
     let groups = &examples.groups;
-    // The same folds as those judged: they follow from groups and seed.
-    let folds = split.folds(groups, options.most_folds, options.seed).unwrap_or_default();
-    let width = examples.schema.width();
-    let mut domains = Vec::with_capacity(folds.len());
-    for fold in &folds {
-        let rows: Vec<f32> = fold.train.iter().flat_map(|&row| examples.row(row as usize)).copied().collect();
-        domains.push(fit_domain(&rows, width)?);
-    }
-    let rows = held.rows.iter().zip(&held.log).zip(&held.fold);
+    let places = places(examples, held, seed)?;
+    let rows = held.rows.iter().zip(&held.log).zip(&held.fold).enumerate();
     Ok(rows
-        .map(|((&row, log), &fold)| {
+        .map(|(index, ((&row, log), &fold))| {
             let row = row as usize;
             let interval = examples.interval[row];
             let workload = |codes: &[u32]| groups.workloads[codes[row] as usize].clone();
@@ -188,46 +153,10 @@ fn predictions(
                 measured: examples.slowdown[row],
                 interval: (interval.0.is_finite() && interval.1.is_finite()).then_some(interval),
                 predicted: log.exp(),
-                in_domain: domains
-                    .get(fold as usize)
-                    .is_some_and(|domain| contains(domain, examples.row(row))),
+                in_domain: places.is_in_box[index] && places.distances[index] <= near,
             }
         })
         .collect())
-}
-
-/// The rule of the model file, without its distance.
-fn contains(domain: &Domain, row: &[f32]) -> bool {
-    row.iter().enumerate().all(|(column, value)| {
-        if value.is_nan() {
-            return domain.missing[column];
-        }
-        let (lower, upper) = (domain.lower[column], domain.upper[column]);
-        let slack = (upper - lower) * DOMAIN_TOLERANCE_RATIO;
-        *value >= lower - slack && *value <= upper + slack
-    })
-}
-
-fn reliability(
-    examples: &Examples,
-    split: Split,
-    held: &OutOfFold,
-    level: f64,
-    seed: Seed,
-) -> Result<Reliability, Error> {
-    let calibration = calibrate(held, examples, level)?;
-    let coverage = coverages(held, examples, level)?;
-    let groups: Vec<u32> = (0..coverage.len() as u32).collect();
-    Ok(Reliability {
-        split,
-        level,
-        achieved: calibration.achieved_coverage,
-        interval: bootstrap(&coverage, &groups, seed),
-        least: calibration.least_coverage,
-        factor: calibration.offset_log.exp(),
-        groups: calibration.groups_total,
-        is_guaranteed: calibration.guarantee == Guarantee::NewFamilies,
-    })
 }
 
 /// Rows that agree in subject, co-runner and context are measurements of one thing.

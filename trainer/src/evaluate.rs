@@ -2,7 +2,7 @@
 
 use crate::calibrate::{Calibration, calibrate};
 use crate::details::{Noise, noise};
-use crate::few_shot::{FewShotRow, rehearse_devices, rehearse_families};
+use crate::few_shot::{FewShotRow, Newcomer, rehearse_devices, rehearse_families};
 use crate::learners::{LearnerKind, LearnerOptions, Training, choose};
 use crate::matrix::{Matrix, medians};
 use crate::metrics::{SafeScores, Scores, partner_regret, safe_scores, scores};
@@ -46,7 +46,7 @@ impl Default for EvaluateOptions {
             most_folds: 20,
             most_rows: 50_000,
             few_shot: false,
-            levels: vec![0.8, 0.9, 0.95],
+            levels: vec![0.6, 0.7, 0.8, 0.9, 0.95, 0.98],
         }
     }
 }
@@ -75,7 +75,8 @@ pub struct Evaluation {
     /// The same after a few measurements of what is new; empty where that was not asked for.
     #[serde(default)]
     pub few_shot: Vec<FewShotRow>,
-    /// Upper bounds at several levels, each family against the offset of the others.
+    /// Upper bounds at several levels on each split but that of random pairs, each family (or device) against the offset
+    /// of the others.
     #[serde(default)]
     pub bounds: Vec<BoundRow>,
     /// How much measurements of one thing differ, below which no model can get; empty where nothing was measured twice.
@@ -83,10 +84,12 @@ pub struct Evaluation {
     pub noise: Vec<Noise>,
 }
 
-/// How an upper bound of one learner held on families that took no part in it.
+/// How an upper bound of one learner held on families (or devices) that took no part in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoundRow {
+    /// What was held out.
+    pub split: Split,
     /// Who predicted.
     pub learner: LearnerKind,
     /// Level, coverage and offset.
@@ -123,8 +126,48 @@ pub struct EvaluationRow {
 /// # Errors
 /// [`Error::Setting`] for options outside their range.
 pub fn evaluate(examples: &Examples, options: &EvaluateOptions) -> Result<Evaluation, Error> {
-    Ok(judge(&examples.sample(options.most_rows, options.seed), options)?.0)
+    evaluate_watched(examples, options, &mut |_| {})
 }
+
+/// The same; `watch` is told each stage before it begins.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_watched(
+    examples: &Examples,
+    options: &EvaluateOptions,
+    watch: &mut dyn FnMut(&Stage<'_>),
+) -> Result<Evaluation, Error> {
+    Ok(judge(&examples.sample(options.most_rows, options.seed), options, watch)?.0)
+}
+
+/// What an evaluation is about to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Stage<'a> {
+    /// Fits a learner on a fold.
+    Fit {
+        /// The split.
+        split: Split,
+        /// Who is fitted.
+        learner: LearnerKind,
+        /// What the fold holds out.
+        held_out: &'a str,
+        /// The fold, from 0.
+        fold: usize,
+        /// Folds of the split.
+        folds: usize,
+    },
+    /// Rehearses the calibration of a learner.
+    Rehearse {
+        /// To what.
+        newcomer: Newcomer,
+        /// Whose.
+        learner: LearnerKind,
+    },
+}
+
+/// Is told each stage before it begins.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(&Stage<'_>);
 
 /// Of one split: what each learner predicted, or why there is no such split.
 pub(crate) type Judged = Result<Vec<Result<OutOfFold, String>>, String>;
@@ -133,13 +176,14 @@ pub(crate) type Judged = Result<Vec<Result<OutOfFold, String>>, String>;
 pub(crate) fn judge(
     examples: &Examples,
     options: &EvaluateOptions,
+    watch: Watch<'_>,
 ) -> Result<(Evaluation, Vec<Judged>), Error> {
     options.settings.check()?;
     check_limit(options.limit)?;
     let mut rows = Vec::new();
     let mut all = Vec::new();
     for &split in &options.splits {
-        let judged = out_of_fold(examples, split, options);
+        let judged = out_of_fold(examples, split, options, watch);
         for (index, &learner) in options.learners.iter().enumerate() {
             let row =
                 EvaluationRow { split, learner, n: 0, folds: 0, scores: None, decision: None, reason: None };
@@ -168,7 +212,7 @@ pub(crate) fn judge(
         limit: options.limit,
         seed: options.seed,
         rows,
-        few_shot: if options.few_shot { few_shot(examples, options, &all)? } else { Vec::new() },
+        few_shot: if options.few_shot { few_shot(examples, options, &all, watch)? } else { Vec::new() },
         bounds: bounds(examples, options, &all)?,
         noise: noise(examples, options.seed),
     };
@@ -196,6 +240,7 @@ fn few_shot(
     examples: &Examples,
     options: &EvaluateOptions,
     all: &[Judged],
+    watch: Watch<'_>,
 ) -> Result<Vec<FewShotRow>, Error> {
     let level = options.levels.first().copied().unwrap_or(0.9);
     let calibrates = |learner: LearnerKind| learner.is_exportable() || learner == LearnerKind::Auto;
@@ -203,11 +248,13 @@ fn few_shot(
     for (learner, held) in
         judged(options, all, Split::UnseenFamily).filter(|(learner, _)| calibrates(*learner))
     {
+        watch(&Stage::Rehearse { newcomer: Newcomer::Family, learner });
         rows.extend(rehearse_families(examples, held, learner, level, options.limit, options.seed)?.rows);
     }
     for (learner, held) in
         judged(options, all, Split::UnseenDevice).filter(|(learner, _)| calibrates(*learner))
     {
+        watch(&Stage::Rehearse { newcomer: Newcomer::Device, learner });
         rows.extend(rehearse_devices(examples, held, learner, options.limit, options.seed)?);
     }
     Ok(rows)
@@ -215,9 +262,12 @@ fn few_shot(
 
 fn bounds(examples: &Examples, options: &EvaluateOptions, all: &[Judged]) -> Result<Vec<BoundRow>, Error> {
     let mut rows = Vec::new();
-    for (learner, held) in judged(options, all, Split::UnseenFamily) {
-        for &level in &options.levels {
-            rows.push(BoundRow { learner, calibration: calibrate(held, examples, level)? });
+    // A fold of random pairs is no family: that a bound holds there says nothing about a new one.
+    for &split in options.splits.iter().filter(|split| **split != Split::RandomPair) {
+        for (learner, held) in judged(options, all, split).filter(|(_, held)| !held.rows.is_empty()) {
+            for &level in &options.levels {
+                rows.push(BoundRow { split, learner, calibration: calibrate(held, examples, level)? });
+            }
         }
     }
     Ok(rows)
@@ -279,7 +329,7 @@ impl OutOfFold {
 }
 
 /// Fits each learner on each fold. The outer reason: there is no such split. The inner: that learner failed.
-fn out_of_fold(examples: &Examples, split: Split, options: &EvaluateOptions) -> Judged {
+fn out_of_fold(examples: &Examples, split: Split, options: &EvaluateOptions, watch: Watch<'_>) -> Judged {
     let folds = split.folds(&examples.groups, options.most_folds, options.seed)?;
     let spec = physics(&examples.schema);
     let mut judged: Vec<Result<OutOfFold, String>> = vec![Ok(OutOfFold::default()); options.learners.len()];
@@ -289,6 +339,8 @@ fn out_of_fold(examples: &Examples, split: Split, options: &EvaluateOptions) -> 
         let test = Prepared::new(examples, &spec, &impute, &fold.test);
         for (learner, judged) in options.learners.iter().zip(&mut judged) {
             let Ok(predictions) = judged else { continue };
+            let (learner_kind, held_out) = (*learner, fold.held_out.as_str());
+            watch(&Stage::Fit { split, learner: learner_kind, held_out, fold: index, folds: folds.len() });
             let seed = fold_seed(options.seed, split, &fold.held_out);
             let training = train.training(options.limit);
             let fitted = choose(*learner, &training, &options.settings, seed)
@@ -367,6 +419,15 @@ impl Evaluation {
     /// The row of a split and learner.
     pub fn row(&self, split: Split, learner: LearnerKind) -> Option<&EvaluationRow> {
         self.rows.iter().find(|row| row.split == split && row.learner == learner)
+    }
+
+    /// The simple formula with the least MAPE on a split: what stands beside a learner, next to the mean.
+    pub fn best_formula(&self, split: Split) -> Option<LearnerKind> {
+        LearnerKind::FORMULAS
+            .into_iter()
+            .filter_map(|formula| Some((formula, self.row(split, formula)?.scores.as_ref()?.mape)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(formula, _)| formula)
     }
 }
 

@@ -249,9 +249,8 @@ fn harness_features(harnesses: &[String]) -> Vec<String> {
 
 /// Sets the feature of each row's harness: the schema knows no harness and gives 0.
 fn mark_harnesses(features: &mut [f32], schema: &FeatureSchema, groups: &Groups) {
-    let names = harness_features(&groups.harnesses);
     let places: Vec<Option<usize>> =
-        names.iter().map(|name| schema.names().iter().position(|known| known == name)).collect();
+        groups.harnesses.iter().map(|name| schema.position(&format!("harness={name}"))).collect();
     for (row, harness) in features.chunks_mut(schema.width()).zip(&groups.harness) {
         if let Some(Some(place)) = places.get(*harness as usize) {
             row[*place] = 1.0;

@@ -24,6 +24,7 @@ mod calibrate;
 mod card;
 mod config;
 mod details;
+mod domain;
 mod error;
 mod evaluate;
 mod examples;
@@ -43,9 +44,12 @@ mod train;
 pub use active::{Candidates, Measured, NextOptions, Proposal, Strategy, pairs_among, propose};
 pub use calibrate::{Calibration, Guarantee};
 pub use config::{TRAIN_SCHEMA, TrainConfig};
-pub use details::{Details, HeldOut, Noise, NoiseSource, Reliability, evaluate_in_detail};
+pub use details::{Details, HeldOut, Noise, NoiseSource, evaluate_in_detail};
 pub use error::Error;
-pub use evaluate::{BoundRow, EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, evaluate};
+pub use evaluate::{
+    BoundRow, EVALUATION_SCHEMA, EvaluateOptions, Evaluation, EvaluationRow, Stage, evaluate,
+    evaluate_watched,
+};
 pub use examples::{ExampleOptions, Examples, Identities, Origin};
 pub use few_shot::{
     CalibrateOptions, CalibratedModel, EffectVariances, FewShotRow, Newcomer, calibrate_model,

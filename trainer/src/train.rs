@@ -2,15 +2,14 @@
 
 use crate::calibrate::{Calibration, calibrate, check_level};
 use crate::card::card;
+use crate::domain::domain_distance;
 use crate::evaluate::{EvaluateOptions, Evaluation, OutOfFold, Prepared, judge};
 use crate::few_shot::{Rehearsal, rehearse_families};
 use crate::learners::{Choice, ForestOptions, LearnerKind, LearnerOptions, choose};
 use crate::metrics::Scores;
 use crate::{Error, Examples, Split};
 use elastico_core::Seed;
-use elastico_models::{
-    Domain, DomainDistance, ModelMetadata, ModelSpec, Verification, export, fit_domain, physics, verify,
-};
+use elastico_models::{Domain, ModelMetadata, ModelSpec, Verification, export, fit_domain, physics, verify};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -123,9 +122,10 @@ pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Err
         seed: options.seed,
         most_folds: options.most_folds,
         most_rows: options.most_rows,
+        levels: vec![options.level],
         ..EvaluateOptions::default()
     };
-    let (mut evaluation, judged) = judge(examples, &judging)?;
+    let (mut evaluation, judged) = judge(examples, &judging, &mut |_| {})?;
     let mut usable: BTreeMap<Split, &OutOfFold> = BTreeMap::new();
     let mut reason = "no split was asked for".to_owned();
     for (split, judged) in options.splits.iter().zip(&judged) {
@@ -145,7 +145,7 @@ pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Err
             rehearse_families(examples, held, options.learner, options.level, options.limit, options.seed)?;
         evaluation.few_shot = rows;
         prior = Some(crate::few_shot::prior(examples, held, upper_offset_log));
-        spec.domain_distance = domain_distance(examples, &domain, held, options.seed);
+        spec.domain_distance = domain_distance(examples, &domain, held, options.seed)?;
     }
 
     spec.upper_offset_log = calibration.offset_log;
@@ -159,40 +159,6 @@ pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Err
         usable.iter().flat_map(|(split, held)| report(examples, *split, held, &calibration)).collect();
     let card = card(examples, &metadata, &evaluation, &calibration, &verification, onnx.len());
     Ok(Trained { onnx, metadata, card, evaluation, calibration, verification, predictions })
-}
-
-/// How near to the training rows a row must lie: as near as nineteen of twenty rows of the held-out families lay to the
-/// rest. On such families the bound was calibrated; what lies farther has no support at all.
-fn domain_distance(
-    examples: &Examples,
-    domain: &Domain,
-    held: &OutOfFold,
-    seed: Seed,
-) -> Option<DomainDistance> {
-    const INSIDE: f64 = 0.95;
-    let rows = |rows: &[u32]| -> Vec<f32> {
-        rows.iter().flat_map(|&row| examples.row(row as usize)).copied().collect()
-    };
-    let fit = |rows: &[f32]| {
-        DomainDistance::fit(&examples.schema, rows, &domain.impute, DomainDistance::MOST_PROTOTYPES, seed)
-    };
-    let whole = fit(&examples.features);
-    if whole.dimensions() == 0 {
-        return None;
-    }
-    let mut distances = Vec::with_capacity(held.rows.len());
-    for fold in 0..held.held_out.len() as u32 {
-        let test: Vec<u32> =
-            held.rows.iter().zip(&held.fold).filter(|(_, of)| **of == fold).map(|(row, _)| *row).collect();
-        let mut is_test = vec![false; examples.rows()];
-        for &row in &test {
-            is_test[row as usize] = true;
-        }
-        let train: Vec<u32> = (0..examples.rows() as u32).filter(|&row| !is_test[row as usize]).collect();
-        distances.extend(fit(&rows(&train)).distances(&rows(&test)));
-    }
-    let limit = DomainDistance::limit_for(&distances, INSIDE);
-    Some(whole.with_limit(limit))
 }
 
 /// The first rows: the comparison is about arithmetic, and thresholds are tried anyway.
@@ -313,9 +279,8 @@ fn metadata(
     if !kept.is_empty() {
         fact("shipping", format!("forbidden by {}", kept.join(", ")));
     }
-    if examples.groups.harnesses.len() > 1 {
-        fact("harnesses", examples.groups.harnesses.join(", "));
-    }
+    // Calibration asks for it: probes of another harness would be taken for effects of their workloads.
+    fact("harnesses", examples.groups.harnesses.join(", "));
     metadata
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let examples = Examples::from_dataset(&dataset, &ExampleOptions::default())?;
     let (evaluation, trained, rules) = learn(&examples)?;
     output::write_file(&out.join("evaluation.json"), &serde_json::to_vec_pretty(&evaluation)?)?;
-    train::write(&trained, &out.join("model.onnx"), &out.join("MODEL.md"), quiet)?;
+    train::write(&trained.onnx, &trained.card, &out.join("model.onnx"), &out.join("MODEL.md"), quiet)?;
     step(&format!("trained {} on {} rows", trained.metadata.learner, examples.rows()));
 
     let profiles = elastico_trainer::profiles(&dataset)?;

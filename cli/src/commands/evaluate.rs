@@ -1,13 +1,18 @@
 //! `elastico evaluate`
 
 use crate::evaluation_page::{Material, evaluation_page};
+use crate::evaluation_tables::{csv_tables, people_tables};
 use crate::failure::Ending;
 use crate::output::{self, Format, Talk};
 use elastico_core::Seed;
 use elastico_datasets::Dataset;
-use elastico_report::{Column, Table, Value};
-use elastico_trainer::{EvaluateOptions, Evaluation, Examples, LearnerKind, Split, TrainConfig};
+use elastico_trainer::{
+    EvaluateOptions, Evaluation, Examples, LearnerKind, Newcomer, Split, Stage, TrainConfig,
+};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -19,9 +24,14 @@ pub(crate) struct Arguments {
     splits: Vec<Split>,
 
     /// Learners: mean, processor_sharing, saturation, gpu_lets, bias_filter, matrix_factorisation, elastic_net,
-    /// random_forest, extra_trees, boosting, rule_tree; auto = chosen inside the training part
+    /// random_forest, extra_trees, boosting, rule_tree; auto = chosen inside the training part; all [default: all but random_forest and boosting, which take long].
+    /// The mean and the formulas (processor_sharing, saturation, gpu_lets) are always judged too
     #[arg(long, value_delimiter = ',', value_name = "LEARNER")]
-    learners: Vec<LearnerKind>,
+    learners: Vec<Choice>,
+
+    /// Also rehearse what a few measurements of a new family or device bring; takes longer
+    #[arg(long)]
+    few_shot: bool,
 
     /// Settings of the learners, a TOML file; flags go before it
     #[arg(long, value_name = "FILE")]
@@ -51,8 +61,46 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
+/// Judged where no learner is named: all but the slow ones that `train` does not take. On 6,732 rows they take as long as
+/// all others together.
+const DEFAULT: [LearnerKind; 9] = [
+    LearnerKind::Mean,
+    LearnerKind::ProcessorSharing,
+    LearnerKind::Saturation,
+    LearnerKind::GpuLets,
+    LearnerKind::BiasFilter,
+    LearnerKind::MatrixFactorisation,
+    LearnerKind::ElasticNet,
+    LearnerKind::ExtraTrees,
+    LearnerKind::RuleTree,
+];
+
+/// One learner, or all.
+#[derive(Debug, Clone, Copy)]
+enum Choice {
+    All,
+    One(LearnerKind),
+}
+
+impl FromStr for Choice {
+    type Err = elastico_trainer::Error;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if name == "all" { Ok(Self::All) } else { name.parse().map(Self::One) }
+    }
+}
+
+/// The learners asked for, and what each of them is read against.
+fn learners(asked: impl IntoIterator<Item = LearnerKind>) -> Vec<LearnerKind> {
+    let asked: Vec<LearnerKind> = asked.into_iter().collect();
+    let is_wanted = |learner: &LearnerKind| {
+        *learner == LearnerKind::Mean || LearnerKind::FORMULAS.contains(learner) || asked.contains(learner)
+    };
+    LearnerKind::ALL.into_iter().chain([LearnerKind::Auto]).filter(is_wanted).collect()
+}
+
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
-    let mut options = EvaluateOptions::default();
+    let mut options = EvaluateOptions { learners: DEFAULT.to_vec(), ..EvaluateOptions::default() };
     if let Some(file) = &arguments.config {
         TrainConfig::read(file)?.apply_to_evaluate(&mut options);
     }
@@ -65,8 +113,17 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         options.splits.clone_from(&arguments.splits);
     }
     if !arguments.learners.is_empty() {
-        options.learners.clone_from(&arguments.learners);
+        options.learners = arguments
+            .learners
+            .iter()
+            .flat_map(|choice| match choice {
+                Choice::All => LearnerKind::ALL.to_vec(),
+                Choice::One(learner) => vec![*learner],
+            })
+            .collect();
     }
+    options.learners = learners(options.learners);
+    options.few_shot = arguments.few_shot;
     let dataset = Dataset::read(&arguments.dataset)?;
     let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
     talk.say(format!(
@@ -76,14 +133,20 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         examples.rows(),
         kinds(&examples),
     ));
+    if let Some(page) = &arguments.page {
+        output::prove_writable(page)?;
+    }
+    let mut progress = Progress::new(talk, &options);
+    let mut watch = |stage: &Stage<'_>| progress.on(stage);
     let (evaluation, details) = match &arguments.page {
         Some(page) => {
-            output::prove_writable(page)?;
-            let (evaluation, details) = elastico_trainer::evaluate_in_detail(&examples, &options)?;
+            let (evaluation, details) =
+                elastico_trainer::evaluate_in_detail(&examples, &options, &mut watch)?;
             (evaluation, Some((page, details)))
         }
-        None => (elastico_trainer::evaluate(&examples, &options)?, None),
+        None => (elastico_trainer::evaluate_watched(&examples, &options, &mut watch)?, None),
     };
+    progress.finish();
     for gap in gaps(&evaluation) {
         talk.say(gap);
     }
@@ -95,8 +158,8 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         talk.say(format!("wrote `{}` ({} kB)", page.display(), html.len() / 1000));
     }
     let tables = match arguments.format {
-        Format::Table => tables(&evaluation),
-        Format::Csv | Format::Json => vec![table(&evaluation)],
+        Format::Table => people_tables(&evaluation),
+        Format::Csv | Format::Json => csv_tables(&evaluation),
     };
     output::answer(arguments.format, &evaluation, &tables)?;
     Ok(Ending::Done)
@@ -107,124 +170,124 @@ pub(crate) fn kinds(examples: &Examples) -> String {
     examples.origin.device_kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The judgement as one table, the mean predictor beside every learner.
-pub(crate) fn table(evaluation: &Evaluation) -> Table {
-    let kinds: Vec<&str> = evaluation.device_kinds.iter().map(|kind| kind.as_str()).collect();
-    let mut columns = vec![
-        Column::text("split"),
-        Column::text("learner"),
-        Column::number("n", ""),
-        Column::number("mape", "").label("MAPE"),
-        Column::number("r2", "").label("R2"),
-        Column::number("spearman", "").label("rho"),
-        Column::number("safe_precision", "").label("prec"),
-        Column::number("safe_recall", "").label("rec"),
-    ];
-    columns.extend(
-        ["rmse", "p95_abs_error", "mape_lower", "mape_upper", "safe_base_rate"]
-            .map(|name| Column::number(name, "")),
-    );
-    let title = format!("scores on {} data, safe = slowdown <= {}", kinds.join(" and "), evaluation.limit);
-    let mut table = Table::new(evaluation.schema.clone(), title, columns);
+/// Why some rows have no scores: a line for each learner and reason, with the splits that it holds for.
+fn gaps(evaluation: &Evaluation) -> Vec<String> {
+    let mut gaps: Vec<(String, Vec<&str>)> = Vec::new();
     for row in &evaluation.rows {
-        let mut cells = vec![row.split.as_str().into(), row.learner.as_str().into(), Value::Count(row.n)];
-        if let Some(scores) = &row.scores {
-            let (lower, upper) = scores.mape_interval.unwrap_or((f64::NAN, f64::NAN));
-            cells.push(Value::number(scores.mape, 4));
-            cells.extend(
-                [scores.r2, scores.spearman, scores.safe_precision, scores.safe_recall]
-                    .map(|value| optional(value, 2)),
-            );
-            cells.extend(
-                [scores.rmse, scores.p95_abs_error, lower, upper, scores.safe_base_rate]
-                    .map(|value| Value::number(value, 3)),
-            );
-        } else if let Some(decision) = &row.decision {
-            cells.extend(std::iter::repeat_n(Value::Missing, 3));
-            cells.extend([decision.safe_precision, decision.safe_recall].map(|value| optional(value, 2)));
-            cells.extend(std::iter::repeat_n(Value::Missing, 4));
-            cells.push(Value::number(decision.safe_base_rate, 3));
-        } else {
-            continue;
+        let Some(reason) = &row.reason else { continue };
+        // A learner's own words begin with its name.
+        let own = format!("{} cannot be fitted: ", row.learner);
+        let line = format!("{}: {}", row.learner, reason.strip_prefix(&own).unwrap_or(reason));
+        match gaps.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, splits)) => splits.push(row.split.as_str()),
+            None => gaps.push((line, vec![row.split.as_str()])),
         }
-        table.push(cells);
     }
-    table
+    // What concerns a whole split is said once for it.
+    let mut lines: Vec<String> = Vec::new();
+    for (line, splits) in gaps {
+        let (learner, reason) = line.split_once(": ").unwrap_or(("", &line));
+        let is_of_split = evaluation
+            .rows
+            .iter()
+            .filter(|row| splits.contains(&row.split.as_str()))
+            .all(|row| row.reason.as_deref() == Some(reason));
+        let who = if is_of_split { "any learner" } else { learner };
+        let text = format!("no scores for {who} on {}: {reason}", splits.join(", "));
+        if !lines.contains(&text) {
+            lines.push(text);
+        }
+    }
+    lines
 }
 
-/// A table per split for people, 80 columns wide: errors in percent, with their intervals.
-fn tables(evaluation: &Evaluation) -> Vec<Table> {
-    let kinds: Vec<&str> = evaluation.device_kinds.iter().map(|kind| kind.as_str()).collect();
-    let mut splits: Vec<Split> = Vec::new();
-    for row in &evaluation.rows {
-        if !splits.contains(&row.split) && (row.scores.is_some() || row.decision.is_some()) {
-            splits.push(row.split);
-        }
+/// How far the judging is, on stderr: a bar on a terminal, else a line for each part that took long.
+struct Progress {
+    talk: Talk,
+    bar: Option<ProgressBar>,
+    learners: u64,
+    /// What is under way, since when.
+    part: Option<(String, Instant)>,
+    /// Seconds of each learner in this part, in the order of their first fit.
+    learner: Option<(LearnerKind, Instant)>,
+    spent: Vec<(LearnerKind, Duration)>,
+}
+
+impl Progress {
+    fn new(talk: Talk, options: &EvaluateOptions) -> Self {
+        let bar = talk.has_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        let learners = options.learners.len() as u64;
+        Self { talk, bar, learners, part: None, learner: None, spent: Vec::new() }
     }
-    let mut tables = Vec::new();
-    for split in splits {
-        let rows = || evaluation.rows.iter().filter(|row| row.split == split);
-        let base = rows().find_map(|row| Some(row.scores.as_ref()?.safe_base_rate));
-        let title = format!(
-            "{split} on {} data, safe = slowdown <= {}{}",
-            kinds.join(" and "),
-            evaluation.limit,
-            base.map_or(String::new(), |base| format!(", {:.0} % truly are", 100.0 * base))
-        );
-        let mut table = Table::new(
-            evaluation.schema.clone(),
-            title,
-            vec![
-                Column::text("learner"),
-                Column::number("n", ""),
-                Column::number("mape", "").label("MAPE %"),
-                Column::text("interval").label("95 %"),
-                Column::number("r2", "").label("R2"),
-                Column::number("spearman", "").label("rho"),
-                Column::number("safe_precision", "").label("prec"),
-                Column::number("safe_recall", "").label("rec"),
-            ],
-        );
-        for row in rows() {
-            let mut cells = vec![row.learner.as_str().into(), Value::Count(row.n)];
-            if let Some(scores) = &row.scores {
-                let interval = scores.mape_interval.map_or(Value::Missing, |(lower, upper)| {
-                    format!("{:.1}–{:.1}", 100.0 * lower, 100.0 * upper).into()
-                });
-                cells.extend([Value::number(100.0 * scores.mape, 1), interval]);
-                cells.extend(
-                    [scores.r2, scores.spearman, scores.safe_precision, scores.safe_recall]
-                        .map(|value| optional(value, 2)),
-                );
-            } else if let Some(decision) = &row.decision {
-                cells.extend(std::iter::repeat_n(Value::Missing, 4));
-                cells.extend([optional(decision.safe_precision, 2), optional(decision.safe_recall, 2)]);
-            } else {
-                continue;
+
+    fn on(&mut self, stage: &Stage<'_>) {
+        let (part, learner, message) = match *stage {
+            Stage::Fit { split, learner, held_out, .. } => {
+                (split.as_str().to_owned(), learner, format!("{split}: {learner} without {held_out}"))
             }
-            table.push(cells);
+            Stage::Rehearse { newcomer, learner } => {
+                let part = match newcomer {
+                    Newcomer::Family => "probes of a new family",
+                    Newcomer::Device => "pairs on a new device",
+                };
+                (part.to_owned(), learner, format!("{part}: {learner}"))
+            }
+        };
+        self.end_of_learner();
+        if self.part.as_ref().is_none_or(|(name, _)| *name != part) {
+            self.end_of_part();
+            self.part = Some((part, Instant::now()));
+            if let Some(bar) = &self.bar {
+                bar.set_position(0);
+                bar.set_length(match stage {
+                    Stage::Fit { folds, .. } => *folds as u64 * self.learners,
+                    Stage::Rehearse { .. } => self.learners,
+                });
+            }
         }
-        tables.push(table);
+        self.learner = Some((learner, Instant::now()));
+        if let Some(bar) = &self.bar {
+            bar.set_message(message);
+            bar.inc(1);
+        }
     }
-    tables
-}
 
-/// Why some rows have no scores, each reason once.
-fn gaps(evaluation: &Evaluation) -> std::collections::BTreeSet<String> {
-    evaluation
-        .rows
-        .iter()
-        .filter_map(|row| {
-            Some(format!(
-                "{}: no scores for {}: {}",
-                row.split.as_str(),
-                row.learner.as_str(),
-                row.reason.as_ref()?
-            ))
-        })
-        .collect()
-}
+    fn end_of_learner(&mut self) {
+        let Some((learner, since)) = self.learner.take() else { return };
+        match self.spent.iter_mut().find(|(known, _)| *known == learner) {
+            Some((_, spent)) => *spent += since.elapsed(),
+            None => self.spent.push((learner, since.elapsed())),
+        }
+    }
 
-fn optional(value: Option<f64>, decimals: usize) -> Value {
-    value.map_or(Value::Missing, |value| Value::number(value, decimals))
+    fn end_of_part(&mut self) {
+        /// What is over sooner needs no word.
+        const LONG: Duration = Duration::from_secs(2);
+        let spent = std::mem::take(&mut self.spent);
+        let Some((part, since)) = self.part.take().filter(|(_, since)| since.elapsed() >= LONG) else {
+            return;
+        };
+        let mut slow: Vec<_> = spent.into_iter().filter(|(_, spent)| spent.as_secs_f64() >= 0.5).collect();
+        slow.sort_by_key(|(_, spent)| std::cmp::Reverse(*spent));
+        let slow: Vec<String> =
+            slow.iter().map(|(learner, spent)| format!("{learner} {:.0} s", spent.as_secs_f64())).collect();
+        let line = format!("{part}: {:.0} s ({})", since.elapsed().as_secs_f64(), slow.join(", "));
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.talk.say(line)),
+            None => self.talk.say(line),
+        }
+    }
+
+    fn finish(mut self) {
+        self.end_of_learner();
+        self.end_of_part();
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
 }

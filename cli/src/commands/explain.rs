@@ -2,7 +2,7 @@
 
 use super::place::{OptionalModel, State};
 use crate::failure::Ending;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Talk};
 use elastico_placement::Explanation;
 use elastico_report::{Column, Table, Value};
 
@@ -22,9 +22,9 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let predictor = arguments.model.load()?;
-    let read = arguments.state.read(predictor.as_deref())?;
+    let read = arguments.state.read(predictor.as_deref(), talk)?;
     let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
     let explanation = read.allocator.explain(
         &placement,

@@ -17,7 +17,6 @@ mod simulate;
 mod train;
 mod whatif;
 
-pub(crate) use evaluate::table as evaluation_table;
 pub(crate) use place::tables as placement_tables;
 
 use crate::failure::Ending;
@@ -76,10 +75,10 @@ impl Command {
             Self::Dataset(command) => dataset::run(&command, talk),
             Self::Train(arguments) => train::run(&arguments, talk),
             Self::Evaluate(arguments) => evaluate::run(&arguments, talk),
-            Self::Predict(arguments) => predict::run(&arguments),
+            Self::Predict(arguments) => predict::run(&arguments, talk),
             Self::Place(arguments) => place::run(&arguments, talk),
-            Self::Whatif(command) => whatif::run(&command),
-            Self::Explain(arguments) => explain::run(&arguments),
+            Self::Whatif(command) => whatif::run(&command, talk),
+            Self::Explain(arguments) => explain::run(&arguments, talk),
             Self::Simulate(command) => simulate::run(&command, talk),
             Self::Report(arguments) => report::run(&arguments, talk),
             Self::Config(command) => config::run(&command),

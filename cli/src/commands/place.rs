@@ -1,6 +1,6 @@
 //! `elastico place`
 
-use super::predict::Engine;
+use super::predict::{Engine, warn_of_strangers};
 use crate::failure::Ending;
 use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
@@ -69,8 +69,12 @@ impl State {
         options
     }
 
-    pub(crate) fn read(&self, predictor: Option<&dyn Predictor>) -> anyhow::Result<Read> {
+    pub(crate) fn read(&self, predictor: Option<&dyn Predictor>, talk: Talk) -> anyhow::Result<Read> {
         let allocator = Allocator::new(Cluster::read(&self.cluster)?, self.options());
+        if let Some(predictor) = predictor {
+            let devices = allocator.cluster().pool.iter().map(|pool| pool.device.as_str());
+            warn_of_strangers(predictor, devices, talk);
+        }
         let jobs = Jobs::read(&self.jobs)?;
         let profiles = self.profiles.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
         let table =
@@ -130,7 +134,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         output::refuse_existing(out, arguments.force, inputs)?;
     }
     let predictor = arguments.model.load()?;
-    let read = arguments.state.read(predictor.as_deref())?;
+    let read = arguments.state.read(predictor.as_deref(), talk)?;
     if predictor.is_none() {
         talk.say("no --model: no job shares a GPU");
     }

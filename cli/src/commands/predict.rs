@@ -1,7 +1,7 @@
 //! `elastico predict`
 
 use crate::failure::{Ending, usage};
-use crate::output::{self, Format};
+use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
 use elastico_core::SharingMode;
 use elastico_datasets::{Dataset, TextColumn};
@@ -103,17 +103,39 @@ pub(crate) struct Arguments {
 
 /// Rows ready for a model, with who is who.
 struct Batch {
-    names: Vec<[String; 3]>,
+    /// Subject, co-runner, sharing mode and device.
+    names: Vec<[String; 4]>,
     rows: Vec<f32>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
+/// Says on which devices the model's numbers are no predictions.
+pub(crate) fn warn_of_strangers<'a>(
+    predictor: &dyn Predictor,
+    devices: impl IntoIterator<Item = &'a str>,
+    talk: Talk,
+) {
+    let metadata = predictor.metadata();
+    let strangers: BTreeSet<&str> =
+        devices.into_iter().filter(|device| !metadata.knows_device(device)).collect();
+    if strangers.is_empty() {
+        return;
+    }
+    talk.say(format!(
+        "the model was trained on {}, not on {}: nothing is in its domain there\n\
+         hint: measure some 40 pairs there and adapt the model with `elastico train --calibrate`",
+        metadata.devices.join(", "),
+        strangers.into_iter().collect::<Vec<_>>().join(", ")
+    ));
+}
+
+pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let predictor = arguments.model.load()?;
     let batch = match (&arguments.profiles, &arguments.dataset) {
         (Some(profiles), _) => from_profiles(arguments, profiles, predictor.as_ref())?,
         (None, Some(dataset)) => from_dataset(&Dataset::read(dataset)?, predictor.as_ref())?,
         (None, None) => return Err(usage("nothing to predict", "give --profiles or --dataset")),
     };
+    warn_of_strangers(predictor.as_ref(), batch.names.iter().map(|names| names[3].as_str()), talk);
     let predictions = predictor.predict(&batch.rows)?;
     let mut table = table(&batch, &predictions, predictor.as_ref(), arguments.features);
     if arguments.format == Format::Table {
@@ -125,11 +147,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
 
 /// Moves text columns of one value into the headline, where a person reads them once.
 fn lift_constants(table: &mut Table) {
-    for column in (0..4).rev() {
+    const NUMBERS: usize = 4;
+    for column in (0..=NUMBERS).rev() {
         let Some(first) = table.rows.first().map(|row| row[column].clone()) else { return };
         if table.rows.len() > 1 && table.rows.iter().all(|row| row[column] == first) {
             if let Value::Text(text) = &first
-                && column != 3
+                && column != NUMBERS
             {
                 table.title.push_str(&format!("; {} {text}", table.columns[column].label));
             }
@@ -168,6 +191,7 @@ fn from_profiles(arguments: &Arguments, file: &Path, predictor: &dyn Predictor) 
             subject.workload.to_string(),
             co_runner.workload.to_string(),
             arguments.sharing.to_string(),
+            device.clone(),
         ]);
     }
     Ok(batch)
@@ -214,7 +238,7 @@ fn from_dataset(dataset: &Dataset, predictor: &dyn Predictor) -> anyhow::Result<
             &mode,
             &mut batch.rows,
         );
-        batch.names.push([subject, co_runner, sharing]);
+        batch.names.push([subject, co_runner, sharing, device]);
     }
     Ok(batch)
 }
@@ -226,6 +250,7 @@ fn table(batch: &Batch, predictions: &[Prediction], predictor: &dyn Predictor, f
         Column::text("subject"),
         Column::text("co_runner"),
         Column::text("sharing"),
+        Column::text("device"),
         Column::text("numbers"),
         Column::number("slowdown", ""),
         Column::number("slowdown_upper", "").label("upper"),
@@ -251,7 +276,7 @@ fn table(batch: &Batch, predictions: &[Prediction], predictor: &dyn Predictor, f
         cells.extend([
             Value::number(prediction.slowdown.get(), 3),
             Value::number(prediction.upper.get(), 3),
-            Value::Flag(prediction.in_domain),
+            Value::Flag(prediction.in_domain && metadata.knows_device(&names[3])),
         ]);
         if features {
             cells.extend(row.iter().map(|value| Value::number(f64::from(*value), 6)));

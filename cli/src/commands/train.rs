@@ -2,10 +2,12 @@
 
 use crate::failure::{Ending, usage};
 use crate::output::{self, Talk};
+use anyhow::Context as _;
 use elastico_core::{DeviceKind, Seed};
 use elastico_datasets::Dataset;
+use elastico_models::Backend;
 use elastico_trainer::{
-    ExampleOptions, Examples, Identities, LearnerKind, TrainConfig, TrainOptions, Trained,
+    CalibrateOptions, ExampleOptions, Examples, Identities, LearnerKind, TrainConfig, TrainOptions,
 };
 use std::path::{Path, PathBuf};
 
@@ -64,6 +66,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "model.onnx")]
     out: PathBuf,
 
+    /// Do not train anew: calibrate this model to what the dataset measures and the model does not know, two to eight co-runs
+    /// of each new workload or some 40 pairs on a new device
+    #[arg(
+        long,
+        value_name = "MODEL",
+        conflicts_with_all = ["config", "learner", "limit", "level", "mix_harnesses", "identities", "rules"]
+    )]
+    calibrate: Option<PathBuf>,
+
     /// The model's card; beside the model where it is not given
     #[arg(long, value_name = "FILE")]
     card: Option<PathBuf>,
@@ -120,7 +131,6 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
-    let options = arguments.options()?;
     let card = arguments.card.clone().unwrap_or_else(|| arguments.out.with_extension("md"));
     if card == arguments.out {
         return Err(usage(
@@ -132,9 +142,13 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         output::refuse_existing(
             path,
             arguments.force,
-            std::iter::once(&arguments.dataset).chain(&arguments.config),
+            std::iter::once(&arguments.dataset).chain(&arguments.config).chain(&arguments.calibrate),
         )?;
     }
+    if let Some(base) = &arguments.calibrate {
+        return calibrate(arguments, base, &card, talk);
+    }
+    let options = arguments.options()?;
     let dataset = Dataset::read(&arguments.dataset)?;
     let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
     let what = format!(
@@ -155,22 +169,72 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     }
     talk.say(format!("training {what}"));
     let trained = elastico_trainer::train(&examples, &options)?;
-    write(&trained, &arguments.out, &card, talk)?;
+    write(&trained.onnx, &trained.card, &arguments.out, &card, talk)?;
     if arguments.rules {
         output::print(&elastico_trainer::rules(&examples, options.limit)?.to_string())?;
     }
     Ok(Ending::Done)
 }
 
-/// Writes the model and its card.
-pub(crate) fn write(trained: &Trained, model: &Path, card: &Path, talk: Talk) -> anyhow::Result<()> {
-    output::write_file(model, &trained.onnx)?;
-    output::write_file(card, trained.card.as_bytes())?;
+/// Corrects a finished model by a few measurements. A dry run does it too, all but the writing: it takes no time, and says
+/// what it would bring.
+fn calibrate(arguments: &Arguments, base: &Path, card: &Path, talk: Talk) -> anyhow::Result<Ending> {
+    let cannot = || format!("cannot calibrate the model `{}`", base.display());
+    // Loading looks at size and seal first, and knows the words for each kind of damage.
+    let predictor = elastico_models::load(base, Backend::Native).with_context(cannot)?;
+    let dataset = Dataset::read(&arguments.dataset)?;
+    let schema = &predictor.metadata().features;
+    let rows = ExampleOptions { mix_harnesses: true, ..arguments.rows.options() };
+    let examples = Examples::for_schema(&dataset, &rows, schema)?;
+    if !arguments.dry_run {
+        for path in [&arguments.out, card] {
+            output::prove_writable(path)?;
+        }
+    }
+    let options = CalibrateOptions {
+        seed: arguments.seed.map_or(CalibrateOptions::default().seed, Seed),
+        ..CalibrateOptions::default()
+    };
+    let bytes = std::fs::read(base).with_context(cannot)?;
+    let model = elastico_trainer::calibrate_model(&bytes, &examples, &options).with_context(cannot)?;
+    let of = if model.is_new_device { "the new device" } else { "new workloads on" };
     talk.say(format!(
-        "wrote `{}` ({} kB) and `{}`",
-        model.display(),
-        trained.onnx.len() / 1000,
-        card.display()
+        "{} `{}` ({}) to {of} {}: {} rows of {} pairs ({})",
+        if arguments.dry_run { "would calibrate" } else { "calibrated" },
+        base.display(),
+        model.metadata.learner,
+        examples.groups.devices.join(", "),
+        model.rows_total,
+        model.pairs_total,
+        super::evaluate::kinds(&examples),
     ));
+    if !model.is_new_device {
+        talk.say(format!("new to the model: {}", model.workloads.join(", ")));
+    }
+    talk.say(match model.mape_after {
+        Some(after) => format!(
+            "MAPE on these rows {:.1} % before, {:.1} % after (each pair held out in turn)",
+            100.0 * model.mape_before,
+            100.0 * after
+        ),
+        None => format!(
+            "MAPE on these rows {:.1} % before; with one pair nothing can be held out to say it after",
+            100.0 * model.mape_before
+        ),
+    });
+    talk.say(format!("upper bound {:.2} x the prediction: {}", model.upper_offset_log.exp(), model.bound));
+    if arguments.dry_run {
+        talk.say(format!("would write `{}` and `{}`", arguments.out.display(), card.display()));
+        return Ok(Ending::Done);
+    }
+    write(&model.onnx, &model.card, &arguments.out, card, talk)?;
+    Ok(Ending::Done)
+}
+
+/// Writes a model and its card.
+pub(crate) fn write(onnx: &[u8], text: &str, model: &Path, card: &Path, talk: Talk) -> anyhow::Result<()> {
+    output::write_file(model, onnx)?;
+    output::write_file(card, text.as_bytes())?;
+    talk.say(format!("wrote `{}` ({} kB) and `{}`", model.display(), onnx.len() / 1000, card.display()));
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! `elastico whatif`
 
 use super::place::{OptionalModel, State};
-use super::predict::Model;
+use super::predict::{Model, warn_of_strangers};
 use crate::failure::{Ending, check_limit, usage};
-use crate::output::{self, Format};
+use crate::output::{self, Format, Talk};
 use clap::Subcommand;
 use elastico_core::{PoolId, SharingMode, WorkloadId};
 use elastico_models::Profiles;
@@ -113,11 +113,12 @@ pub(crate) struct Scene {
     clippy::redundant_closure_for_method_calls,
     reason = "the method is tied to one lifetime, the closure to any"
 )]
-pub(crate) fn run(command: &Command) -> anyhow::Result<Ending> {
+pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
         Command::Pair { a, b, question } => {
             let (profiles, ask) = question.ask()?;
             let predictor = question.model.load()?;
+            warn_of_strangers(predictor.as_ref(), [ask.device.as_str()], talk);
             let answer = whatif::pair(a, b, &ask, &profiles, predictor.as_ref())?;
             output::answer(question.format, &answer, &[pair_table(&answer)])?;
             Ok(if answer.verdict == Verdict::Yes { Ending::Done } else { Ending::Negative })
@@ -125,6 +126,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<Ending> {
         Command::Partners { subject, among, top, question } => {
             let (profiles, ask) = question.ask()?;
             let predictor = question.model.load()?;
+            warn_of_strangers(predictor.as_ref(), [ask.device.as_str()], talk);
             let mut answer = whatif::partners(subject, among, &ask, &profiles, predictor.as_ref())?;
             let any = answer.partners.iter().any(|partner| partner.verdict == Verdict::Yes);
             answer.partners.truncate(*top);
@@ -132,13 +134,13 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<Ending> {
             Ok(if any { Ending::Done } else { Ending::Negative })
         }
         Command::Add { gpus } => {
-            gpus.scene.ask(|scene| scene.capacity(&[(gpus.pool.clone(), i64::from(gpus.count))]))
+            gpus.scene.ask(talk, |scene| scene.capacity(&[(gpus.pool.clone(), i64::from(gpus.count))]))
         }
         Command::Remove { gpus } => {
-            gpus.scene.ask(|scene| scene.capacity(&[(gpus.pool.clone(), -i64::from(gpus.count))]))
+            gpus.scene.ask(talk, |scene| scene.capacity(&[(gpus.pool.clone(), -i64::from(gpus.count))]))
         }
-        Command::WithoutSharing { scene } => scene.ask(|state| state.without_sharing()),
-        Command::Limit { slowdown, scene } => scene.ask(|state| state.limit(*slowdown)),
+        Command::WithoutSharing { scene } => scene.ask(talk, |state| state.without_sharing()),
+        Command::Limit { slowdown, scene } => scene.ask(talk, |state| state.limit(*slowdown)),
     }
 }
 
@@ -174,10 +176,11 @@ impl Question {
 impl Scene {
     fn ask(
         &self,
+        talk: Talk,
         question: impl FnOnce(&WhatIf<'_>) -> Result<Change, elastico_placement::Error>,
     ) -> anyhow::Result<Ending> {
         let predictor = self.model.load()?;
-        let read = self.state.read(predictor.as_deref())?;
+        let read = self.state.read(predictor.as_deref(), talk)?;
         let scene = WhatIf::new(&read.allocator, &read.jobs, &read.profiles, read.table.as_ref())?;
         let change = question(&scene)?;
         output::answer(self.format, &change, &[change_table(&change)])?;

@@ -4,6 +4,7 @@ mod architecture;
 mod bad_input;
 mod doctor;
 mod exec;
+mod few_shot;
 mod gpu_campaign;
 mod next;
 mod road;

@@ -18,6 +18,26 @@ pub struct Domain {
     pub missing: Vec<bool>,
 }
 
+impl Domain {
+    /// Whether each value of a raw row lies within its range, widened by [`DOMAIN_TOLERANCE_RATIO`]; a missing value does
+    /// exactly where one was missing before. It is what a model file computes, but for its distance.
+    ///
+    /// # Panics
+    /// Where the row has more values than the domain has columns.
+    pub fn contains(&self, row: &[f32]) -> bool {
+        row.iter().enumerate().all(|(column, value)| {
+            let (lower, upper) = widened(self.lower[column], self.upper[column]);
+            if value.is_nan() { self.missing[column] } else { *value >= lower && *value <= upper }
+        })
+    }
+}
+
+/// A range with its tolerance, within what the graph can hold.
+pub(crate) fn widened(lower: f32, upper: f32) -> (f32, f32) {
+    let slack = ((upper - lower) * DOMAIN_TOLERANCE_RATIO).max(lower.abs().max(upper.abs()) * 1e-6);
+    ((lower - slack).max(-f32::MAX), (upper + slack).min(f32::MAX / 2.0))
+}
+
 /// Medians and ranges of the columns of row-major training rows; NaN = missing.
 pub fn fit_domain(rows: &[f32], width: usize) -> Result<Domain, Error> {
     if width == 0 || rows.is_empty() || !rows.len().is_multiple_of(width) {
@@ -51,6 +71,9 @@ mod tests {
         assert_eq!(domain.impute, [2.0, 0.0]);
         assert_eq!((domain.lower[0], domain.upper[0]), (1.0, 3.0));
         assert_eq!(domain.missing, [false, true]);
+        assert!(
+            domain.contains(&[3.05, nan]) && !domain.contains(&[3.2, nan]) && !domain.contains(&[nan, nan])
+        );
         assert!(matches!(fit_domain(&[1.0, 2.0, 3.0], 2), Err(Error::Rows { length: 3, width: 2 })));
         assert!(matches!(fit_domain(&[1.0, f32::INFINITY], 1), Err(Error::RowValue { row: 1, .. })));
     }

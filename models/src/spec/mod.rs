@@ -119,11 +119,11 @@ impl ModelSpec {
 
     /// The bounds of the domain with their tolerance.
     pub(crate) fn domain_bounds(&self) -> (Vec<f32>, Vec<f32>) {
-        let widen = |low: f32, high: f32| {
-            let slack = ((high - low) * DOMAIN_TOLERANCE_RATIO).max(low.abs().max(high.abs()) * 1e-6);
-            ((low - slack).max(-f32::MAX), (high + slack).min(f32::MAX / 2.0))
-        };
-        self.domain_lower.iter().zip(&self.domain_upper).map(|(low, high)| widen(*low, *high)).unzip()
+        self.domain_lower
+            .iter()
+            .zip(&self.domain_upper)
+            .map(|(low, high)| domain::widened(*low, *high))
+            .unzip()
     }
 
     /// The training side's evaluation of raw rows, one after another: the reference that an export must meet.

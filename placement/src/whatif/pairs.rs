@@ -174,7 +174,15 @@ fn answer(
     } else {
         Verdict::No
     };
-    let binds = binds(a, b, &ways, known.map(|profile| profile.is_some()), memory_fits, question);
+    let stranger = table.model().is_some_and(|model| !model.knows_device(chip.name));
+    let binds = if stranger {
+        format!(
+            "the model was not trained on {}: calibrate it with pairs measured there (`elastico train --calibrate`)",
+            chip.name
+        )
+    } else {
+        binds(a, b, &ways, known.map(|profile| profile.is_some()), memory_fits, question)
+    };
     let kinds = known.iter().flatten().map(|profile| profile.device_kind);
     Ok(PairAnswer {
         schema: PAIR_SCHEMA.to_owned(),

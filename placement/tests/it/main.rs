@@ -229,6 +229,31 @@ fn pairs_are_judged_by_both_upper_bounds_memory_and_domain() {
 }
 
 #[test]
+fn on_a_device_that_the_model_does_not_know_nothing_is_told_and_nobody_shares() {
+    let mut law = Law::new();
+    law.0.devices = vec!["a100".to_owned()];
+    let id = |name: &str| WorkloadId::new(name).unwrap();
+    let question = PairQuestion::on("h100", &Options::default());
+    let answer = pair(&id("train"), &id("light"), &question, &profiles(), &law).unwrap();
+    assert_eq!(answer.verdict, Verdict::CannotTell);
+    assert!(answer.ways.iter().all(|way| !way.in_domain));
+    assert!(
+        answer.binds.contains("not trained on h100") && answer.binds.contains("--calibrate"),
+        "{}",
+        answer.binds
+    );
+    let cluster = "[[pool]]\nid = \"p\"\ndevice = \"h100\"\nnodes = 1\ngpus_per_node = 1\n";
+    let allocator = Allocator::new(Cluster::from_toml(cluster, Path::new("c")).unwrap(), Options::default());
+    let jobs = "[[job]]\nid = \"t\"\nworkload = \"train\"\n[[job]]\nid = \"l\"\nworkload = \"light\"\n";
+    let jobs = Jobs::from_toml(jobs, Path::new("jobs.toml")).unwrap();
+    let placement = allocator.solve(&jobs, &profiles(), Some(&law)).unwrap();
+    assert_eq!((placement.pairs(), placement.assignments.len()), (0, 1));
+    assert_eq!(placement.refused_pairs.get("out_of_domain"), Some(&1), "{:?}", placement.refused_pairs);
+    law.0.devices.push("h100".to_owned());
+    assert_eq!(allocator.solve(&jobs, &profiles(), Some(&law)).unwrap().pairs(), 1);
+}
+
+#[test]
 fn a_predictor_makes_jobs_share() {
     let cluster = Cluster::from_toml(
         "[[pool]]\nid = \"p\"\ndevice = \"h100\"\nnodes = 1\ngpus_per_node = 1\n",

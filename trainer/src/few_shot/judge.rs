@@ -7,7 +7,7 @@ use crate::evaluate::{OutOfFold, Prepared};
 use crate::matrix::{Matrix, medians};
 use crate::metrics::{Scores, scores};
 use crate::{Error, Examples, Groups, LearnerKind};
-use elastico_core::{Seed, Stream};
+use elastico_core::{Seed, Stream, mean};
 use elastico_models::physics;
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,8 @@ pub struct FewShotRow {
     pub n: u64,
     /// Times the probes were drawn.
     pub draws: u64,
+    /// MAPE of the same rows without any calibration: the rows differ from one number of probes to the next.
+    pub mape_before: f64,
     /// Errors pooled over the draws; the interval resamples families, of a device the subjects'.
     #[serde(flatten)]
     pub scores: Scores,
@@ -52,6 +54,8 @@ pub struct FewShotRow {
 struct Pool {
     measured: Vec<f64>,
     predicted: Vec<f64>,
+    /// Predictions before the calibration.
+    base: Vec<f64>,
     cluster: Vec<u32>,
 }
 
@@ -66,7 +70,14 @@ impl Pool {
     ) -> Option<FewShotRow> {
         let n = self.measured.len() as u64 / DRAWS;
         let scores = scores(&self.measured, &self.predicted, &self.cluster, limit, seed)?;
-        Some(FewShotRow { newcomer, learner, probes: probes as u32, n, draws: DRAWS, scores })
+        let errors: Vec<f64> = self
+            .base
+            .iter()
+            .zip(&self.measured)
+            .map(|(base, measured)| (base - measured).abs() / measured)
+            .collect();
+        let mape_before = mean(&errors);
+        Some(FewShotRow { newcomer, learner, probes: probes as u32, n, draws: DRAWS, mape_before, scores })
     }
 }
 
@@ -228,6 +239,7 @@ pub(crate) fn rehearse_families(
                     let row = row as usize;
                     pool.measured.push(examples.slowdown[row]);
                     pool.predicted.push(log.exp());
+                    pool.base.push(part.base[row].exp());
                     pool.cluster.push(fold as u32);
                     residuals[fold].push(measured[row] - log);
                 }
@@ -278,6 +290,7 @@ pub(crate) fn rehearse_devices(
                 let pool = pools.entry(count).or_default();
                 for row in rest {
                     pool.measured.push(target[row as usize].exp());
+                    pool.base.push(log[row as usize].exp());
                     pool.predicted.push(found.correction.predict(&probes, row as usize).exp());
                     pool.cluster.push(here.subject_family[row as usize]);
                 }

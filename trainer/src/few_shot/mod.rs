@@ -5,6 +5,7 @@
 //! says there, and trees over what the line leaves over; without such pairs a model says nothing about a device that it
 //! was not trained on. Either way the result is again one ONNX file.
 
+mod card;
 mod correction;
 mod judge;
 
@@ -190,6 +191,8 @@ pub struct CalibratedModel {
     pub bound: String,
     /// How closely the file and the calibration agree.
     pub verification: Verification,
+    /// The card in Markdown.
+    pub card: String,
 }
 
 /// Calibrates a model that [`train`](crate::train) wrote to what `examples` measure: read them with
@@ -233,13 +236,16 @@ pub fn calibrate_model(
             words(&examples.origin.device_kinds)
         ));
     }
-    let is_new_device = !spec.metadata.devices.contains(device);
+    let is_new_device = !spec.metadata.knows_device(device);
     let pairs: BTreeSet<u32> = groups.pair.iter().copied().collect();
     if is_new_device && pairs.len() < LEAST_DEVICE_PAIRS {
         return refuse(format!(
             "`{device}` is new to the model, and {} pairs on it are too few: at least {LEAST_DEVICE_PAIRS}, better 40",
             pairs.len()
         ));
+    }
+    if let Some(reason) = foreign(&spec.metadata, examples).filter(|_| !is_new_device) {
+        return refuse(reason);
     }
     let new_workloads: BTreeSet<u32> = (0..groups.workloads.len() as u32)
         .filter(|&code| is_new_device || !prior.workloads.contains(&groups.workloads[code as usize]))
@@ -268,7 +274,7 @@ pub fn calibrate_model(
         Effect::SubjectFamily | Effect::CoRunnerFamily => new_families.contains(&code),
         Effect::Subject | Effect::CoRunner => new_workloads.contains(&code),
     };
-    let found = if is_new_device {
+    let mut found = if is_new_device {
         best(&probes, &rows, &device_forms(), None, is_new, options.seed)?
     } else {
         let given = variances_of(&prior);
@@ -276,14 +282,21 @@ pub fn calibrate_model(
     };
     let least = least_probes(examples, &new_workloads);
     let (upper_offset_log, bound) = bound(&spec, &prior, &found, is_new_device, least);
-    let onnx_spec = apply(spec, &found, examples, upper_offset_log, is_new_device, base)?;
-    let onnx = export(&onnx_spec)?;
-    if onnx.len() > options.max_bytes {
-        return Err(Error::TooLarge { bytes: onnx.len(), limit: options.max_bytes });
-    }
+    let (onnx_spec, onnx) = loop {
+        let onnx_spec = apply(spec.clone(), &found, examples, upper_offset_log, is_new_device, base)?;
+        let onnx = export(&onnx_spec)?;
+        if onnx.len() <= options.max_bytes {
+            break (onnx_spec, onnx);
+        }
+        // The base may fill its file already. Random trees are alike: half of them say nearly the same.
+        match &mut found.correction.residual {
+            Some(forest) if forest.trees.len() > 1 => forest.trees.truncate(forest.trees.len() / 2),
+            _ => return Err(Error::TooLarge { bytes: onnx.len(), limit: options.max_bytes }),
+        }
+    };
     let verification = verify(&onnx_spec, &onnx, &widened(examples, &onnx_spec.schema))?;
     let metadata = load_bytes(&onnx, Backend::Native)?.metadata().clone();
-    Ok(CalibratedModel {
+    let mut model = CalibratedModel {
         onnx,
         metadata,
         is_new_device,
@@ -295,6 +308,34 @@ pub fn calibrate_model(
         upper_offset_log,
         bound,
         verification,
+        card: String::new(),
+    };
+    model.card = card::card(&model, examples);
+    Ok(model)
+}
+
+/// Why probes of new workloads would teach something else than their effects.
+fn foreign(metadata: &ModelMetadata, examples: &Examples) -> Option<String> {
+    let unknown = |known: &[&str], found: &[String]| -> Vec<String> {
+        found.iter().filter(|name| !known.contains(&name.as_str())).cloned().collect()
+    };
+    let modes: Vec<&str> = metadata.sharing_modes.iter().map(String::as_str).collect();
+    let modes = unknown(&modes, &examples.origin.sharing_modes);
+    if !modes.is_empty() {
+        return Some(format!(
+            "the model knows nothing of the sharing mode {} of the probes",
+            modes.join(", ")
+        ));
+    }
+    let known: Vec<&str> = metadata.facts.get("harnesses")?.split(", ").collect();
+    let harnesses = unknown(&known, &examples.groups.harnesses);
+    (!harnesses.is_empty()).then(|| {
+        format!(
+            "the probes were measured by the harness {}, the model learnt from {}; two harnesses disagree by more than a \
+             workload's offset",
+            harnesses.join(", "),
+            known.join(", ")
+        )
     })
 }
 
@@ -428,6 +469,16 @@ fn apply(
         fact("calibration_mape_after", format!("{after:.4}"));
     }
     fact("calibration_form", form_words(found.form));
+    let kept = examples.origin.licences.iter().filter(|source| !source.may_ship);
+    let kept: Vec<&str> = kept.map(|source| source.source.as_str()).collect();
+    if !kept.is_empty() {
+        let known = wide
+            .metadata
+            .facts
+            .get("shipping")
+            .map_or("forbidden by".to_owned(), |known| format!("{known},"));
+        wide.metadata.facts.insert("shipping".to_owned(), format!("{known} {}", kept.join(", ")));
+    }
     Ok(wide)
 }
 

@@ -115,6 +115,9 @@ impl LearnerKind {
         Self::RuleTree,
     ];
 
+    /// Formulas of the busy shares, with at most a handful of fitted constants: what a learner must beat, next to the mean.
+    pub const FORMULAS: [Self; 3] = [Self::ProcessorSharing, Self::Saturation, Self::GpuLets];
+
     /// The name in files.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -2,7 +2,8 @@
 
 use crate::made_up::{MadeUp, assemble};
 use elastico_trainer::{
-    EvaluateOptions, ExampleOptions, Examples, LearnerKind, NoiseSource, Split, evaluate, evaluate_in_detail,
+    BoundRow, EvaluateOptions, ExampleOptions, Examples, LearnerKind, Newcomer, NoiseSource, Split, Stage,
+    evaluate, evaluate_in_detail,
 };
 
 fn options() -> EvaluateOptions {
@@ -17,7 +18,7 @@ fn options() -> EvaluateOptions {
 fn details_belong_to_the_scores() {
     let dataset = MadeUp::default().dataset();
     let examples = Examples::from_dataset(&dataset, &ExampleOptions::default()).unwrap();
-    let (evaluation, details) = evaluate_in_detail(&examples, &options()).unwrap();
+    let (evaluation, details) = evaluate_in_detail(&examples, &options(), &mut |_| {}).unwrap();
     assert_eq!(evaluation, evaluate(&examples, &options()).unwrap());
     // No preferred learner was asked for: the last that predicts. One device leaves nothing to hold out.
     let shown: Vec<_> = details.shown.iter().map(|(split, learner)| (*split, *learner)).collect();
@@ -31,15 +32,48 @@ fn details_belong_to_the_scores() {
             points.iter().map(|point| (point.predicted - point.measured).abs() / point.measured).collect();
         assert!((elastico_core::mean(&errors) - row.scores.as_ref().unwrap().mape).abs() < 1e-12);
         assert!(points.iter().any(|point| point.in_domain));
-        let levels: Vec<_> = details.reliability.iter().filter(|level| level.split == split).collect();
-        assert_eq!(levels.len(), 6);
-        // Where there are too few groups for a promise the bound is another quantile, and may lie lower.
-        let rises = |pair: &[&elastico_trainer::Reliability]| {
-            pair[0].is_guaranteed != pair[1].is_guaranteed || pair[0].achieved <= pair[1].achieved + 1e-12
-        };
-        assert!(levels.windows(2).all(rises));
-        assert!(levels.iter().all(|level| level.least <= level.achieved && level.factor >= 1.0));
     }
+    let bounds: Vec<_> = evaluation.bounds.iter().filter(|bound| bound.learner == formula).collect();
+    assert_eq!(bounds.len(), options().levels.len());
+    assert!(bounds.iter().all(|bound| bound.split == Split::UnseenFamily));
+    // Where there are too few groups for a promise the bound is another quantile, and may lie lower.
+    let rises = |pair: &[&BoundRow]| {
+        let [a, b] = [pair[0].calibration, pair[1].calibration];
+        a.guarantee != b.guarantee || a.achieved_coverage <= b.achieved_coverage + 1e-12
+    };
+    assert!(bounds.windows(2).all(rises));
+    for bound in bounds {
+        let found = bound.calibration;
+        assert!(found.least_coverage <= found.achieved_coverage && found.offset_log >= 0.0, "{found:?}");
+    }
+}
+
+#[test]
+fn each_learner_on_each_fold_is_announced() {
+    let examples = Examples::from_dataset(&MadeUp::default().dataset(), &ExampleOptions::default()).unwrap();
+    let options = EvaluateOptions { few_shot: true, ..options() };
+    let (mut fits, mut rehearsals) = (Vec::new(), Vec::new());
+    let mut watch = |stage: &Stage<'_>| match *stage {
+        Stage::Fit { split, learner, fold, folds, .. } => fits.push((split, learner, fold, folds)),
+        Stage::Rehearse { newcomer, learner } => rehearsals.push((newcomer, learner)),
+    };
+    let (evaluation, _) = evaluate_in_detail(&examples, &options, &mut watch).unwrap();
+    for row in evaluation.rows.iter().filter(|row| row.reason.is_none()) {
+        let of_row: Vec<_> = fits
+            .iter()
+            .filter(|(split, learner, ..)| (*split, *learner) == (row.split, row.learner))
+            .collect();
+        assert_eq!(of_row.len() as u64, row.folds);
+        assert!(
+            of_row
+                .iter()
+                .enumerate()
+                .all(|(index, (.., fold, folds))| { index == *fold && *folds as u64 == row.folds })
+        );
+    }
+    let learners = [LearnerKind::Mean, LearnerKind::ProcessorSharing];
+    assert_eq!(rehearsals, learners.map(|learner| (Newcomer::Family, learner)));
+    assert!(evaluation.few_shot.iter().all(|row| learners.contains(&row.learner)));
 }
 
 #[test]
@@ -57,7 +91,7 @@ fn noise_is_what_two_measurements_differ_by_and_copies_are_none() {
         }
         let examples =
             Examples::from_dataset(&assemble(&isolated, &pairs), &ExampleOptions::default()).unwrap();
-        evaluate_in_detail(&examples, &options()).unwrap().1.noise
+        evaluate(&examples, &options()).unwrap().noise
     };
     let noise = of(false);
     assert_eq!(noise.len(), 2);

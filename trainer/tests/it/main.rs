@@ -8,6 +8,7 @@
 
 mod active;
 mod details;
+mod few_shot;
 mod gavel;
 mod made_up;
 mod pipeline;

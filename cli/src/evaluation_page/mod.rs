@@ -1,13 +1,12 @@
 //! An evaluation as a page: what was judged, on which numbers, and how far to trust it.
 
-use elastico_core::{DeviceKind, median, quantile};
+mod figures;
+mod tables;
+
+use elastico_core::{DeviceKind, mean, median, quantile};
 use elastico_datasets::Dataset;
-use elastico_report::{
-    Column, Dot, Dots, Fact, Figure, Origin, Page, PredictedVsMeasured, PredictionPoint, ReliabilityPlot,
-    ReliabilityPoint, Section, Table, Value,
-};
-use elastico_trainer::{Details, Evaluation, EvaluationRow, Examples, HeldOut, LearnerKind, Split};
-use std::collections::BTreeMap;
+use elastico_report::{Fact, Figure, Origin, Page, Section};
+use elastico_trainer::{Details, Evaluation, EvaluationRow, Examples, HeldOut, LearnerKind, Newcomer, Split};
 
 /// What the page is made from.
 pub(crate) struct Material<'a> {
@@ -16,10 +15,6 @@ pub(crate) struct Material<'a> {
     pub(crate) evaluation: &'a Evaluation,
     pub(crate) details: &'a Details,
 }
-
-/// Formulas without training or with a handful of constants, and effects per workload: what a learner must beat.
-const SIMPLE: [LearnerKind; 4] =
-    [LearnerKind::ProcessorSharing, LearnerKind::Saturation, LearnerKind::GpuLets, LearnerKind::BiasFilter];
 
 /// The page.
 pub(crate) fn evaluation_page(material: &Material<'_>) -> anyhow::Result<Page> {
@@ -149,7 +144,7 @@ fn overview(material: &Material<'_>) -> Section {
             format!("95th percentile {:.2}x", quantile(slowdowns, 0.95)),
         ),
     ];
-    for noise in &material.details.noise {
+    for noise in &material.evaluation.noise {
         let interval = noise.interval.map_or(String::new(), |(lower, upper)| {
             format!(", 95 % interval {} to {}", percent(lower), percent(upper))
         });
@@ -169,7 +164,7 @@ fn overview(material: &Material<'_>) -> Section {
         ));
     }
     let mut section = Section::new("What was judged").with(facts);
-    section = section.with(if material.details.noise.is_empty() {
+    section = section.with(if material.evaluation.noise.is_empty() {
         "Nothing was measured twice, so the noise of the labels is unknown: no error here can be read against it."
     } else {
         "The noise floor is the error of a perfect model: two measurements of one thing differ by that much. An error \
@@ -197,7 +192,7 @@ fn section(material: &Material<'_>, split: Split, origin: &Origin) -> anyhow::Re
     });
     let rows: Vec<&EvaluationRow> =
         material.evaluation.rows.iter().filter(|row| row.split == split).collect();
-    section = section.with(table(&rows, material.evaluation.limit));
+    section = section.with(tables::scores(material.evaluation, split));
     let mut reasons: Vec<String> = rows
         .iter()
         .filter_map(|row| {
@@ -217,190 +212,56 @@ fn section(material: &Material<'_>, split: Split, origin: &Origin) -> anyhow::Re
     if points.is_empty() {
         return Ok(section);
     }
-    section = section.with(Figure::predicted_vs_measured(&scatter(
-        &points,
-        *learner,
-        split,
-        origin,
-        material.evaluation.limit,
-    ))?);
+    let limit = material.evaluation.limit;
+    section = section
+        .with(Figure::predicted_vs_measured(&figures::scatter(&points, *learner, split, origin, limit))?);
+    section = section.with(in_and_out(&points));
     if split != Split::RandomPair {
-        section = section.with(Figure::dots(&residuals(&points, *learner, split, origin))?);
+        section = section.with(Figure::dots(&figures::residuals(&points, *learner, split, origin))?);
     }
-    if let Some(view) = reliability(material, *learner, split, origin) {
+    if let Some(view) = figures::reliability(material.evaluation, *learner, split, origin) {
         section = section.with(Figure::reliability(&view)?);
+    }
+    if let Some(table) = tables::bounds(material.evaluation, split, *learner) {
+        section = section.with(table).with(
+            "Bound / measured says how tight it is: 1 would touch each slowdown. A level without a guarantee is a plain quantile of \
+             too few families.",
+        );
+    }
+    let newcomer = match split {
+        Split::UnseenFamily => Some(Newcomer::Family),
+        Split::UnseenDevice => Some(Newcomer::Device),
+        _ => None,
+    };
+    if let Some(table) = newcomer.and_then(|of| tables::few_shot(material.evaluation, of, *learner)) {
+        section = section.with(table).with(
+            "Rehearsed on what was held out: probes were drawn, the model was calibrated by them, and the pairs that were not \
+             probed were predicted. Those are others at each number of probes: compare with the error without probes beside it, not \
+             along the column.",
+        );
     }
     Ok(section)
 }
 
-/// All learners of one split: baselines first, then by error.
-fn table(rows: &[&EvaluationRow], limit: f64) -> Table {
-    let mape = |row: &EvaluationRow| row.scores.as_ref().map_or(f64::INFINITY, |scores| scores.mape);
-    let mean = rows.iter().find(|row| row.learner == LearnerKind::Mean).map(|row| mape(row));
-    let simple = rows
-        .iter()
-        .filter(|row| SIMPLE.contains(&row.learner) && row.scores.is_some())
-        .min_by(|a, b| mape(a).total_cmp(&mape(b)))
-        .map(|row| row.learner);
-    let mut sorted: Vec<&&EvaluationRow> =
-        rows.iter().filter(|row| row.scores.is_some() || row.decision.is_some()).collect();
-    sorted.sort_by(|a, b| {
-        let key = |row: &EvaluationRow| {
-            (row.learner != LearnerKind::Mean, Some(row.learner) != simple, row.scores.is_none())
-        };
-        key(a).cmp(&key(b)).then(mape(a).total_cmp(&mape(b)))
-    });
-    let mut table = Table::new(
-        "elastico.evaluation_table/1",
-        format!("Baselines first, then by error; safe = slowdown of at most {limit}"),
-        vec![
-            Column::text("learner"),
-            Column::number("n", ""),
-            Column::number("mape", "%").label("mean error"),
-            Column::text("interval").label("95 % interval"),
-            Column::number("against_mean", "").label("error / that of the mean"),
-            Column::number("r2", "").label("R2"),
-            Column::number("p95_abs_error", "").label("P95 of abs. error"),
-            Column::number("spearman", "").label("rank correlation"),
-            Column::number("safe_precision", "").label("safe precision"),
-            Column::number("safe_recall", "").label("safe recall"),
-            Column::number("safe_base_rate", "").label("truly safe"),
-        ],
-    );
-    for row in sorted {
-        let mut label = name(row.learner);
-        if row.learner == LearnerKind::Mean {
-            label.push_str(" (baseline)");
-        } else if Some(row.learner) == simple {
-            label.push_str(" (best simple baseline)");
-        }
-        let optional = |value: Option<f64>| value.map_or(Value::Missing, |value| Value::number(value, 2));
-        if let Some(scores) = &row.scores {
-            let interval = scores.mape_interval.map_or(Value::Missing, |(lower, upper)| {
-                format!("{:.1} to {:.1} %", 100.0 * lower, 100.0 * upper).into()
-            });
-            table.push(vec![
-                label.into(),
-                Value::Count(row.n),
-                Value::number(100.0 * scores.mape, 1),
-                interval,
-                optional(mean.filter(|mean| mean.is_finite()).map(|mean| scores.mape / mean)),
-                optional(scores.r2),
-                Value::number(scores.p95_abs_error, 2),
-                optional(scores.spearman),
-                optional(scores.safe_precision),
-                optional(scores.safe_recall),
-                Value::number(scores.safe_base_rate, 2),
-            ]);
-        } else if let Some(decision) = &row.decision {
-            let mut cells = vec![label.into(), Value::Count(row.n)];
-            cells.extend(std::iter::repeat_n(Value::Missing, 6));
-            cells.extend([
-                optional(decision.safe_precision),
-                optional(decision.safe_recall),
-                Value::number(decision.safe_base_rate, 2),
-            ]);
-            table.push(cells);
-        }
-    }
-    table
-}
-
-fn scatter(
-    rows: &[&HeldOut],
-    learner: LearnerKind,
-    split: Split,
-    origin: &Origin,
-    limit: f64,
-) -> PredictedVsMeasured {
-    let title = format!("Predicted against observed slowdown, {}, {}", name(learner), words(split));
-    let mut view = PredictedVsMeasured::new(origin.clone(), title);
-    view.split = words(split).to_owned();
-    view.log = true;
-    view.limit = Some(limit);
-    view.points = rows
-        .iter()
-        .map(|row| PredictionPoint {
-            label: format!("{} beside {}, {}", row.subject, row.co_runner, row.device),
-            measured: row.measured,
-            interval: row.interval,
-            predicted: row.predicted,
-            upper: None,
-            in_domain: row.in_domain,
-        })
-        .collect();
-    view.note =
-        "Each point was predicted by a model that had not seen it. Both axes are logarithmic.".to_owned();
-    view
-}
-
-/// Observed over predicted by what was held out.
-fn residuals(rows: &[&HeldOut], learner: LearnerKind, split: Split, origin: &Origin) -> Dots {
-    let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for row in rows {
-        groups.entry(&row.held_out).or_default().push(row.measured / row.predicted);
-    }
-    let mut dots: Vec<Dot> = groups
-        .into_iter()
-        .map(|(name, ratios)| Dot {
-            name: name.to_owned(),
-            value: median(&ratios),
-            interval: (quantile(&ratios, 0.05), quantile(&ratios, 0.95)),
-            n: ratios.len(),
-        })
-        .collect();
-    dots.sort_by(|a, b| b.value.total_cmp(&a.value));
-    Dots {
-        title: format!("Residuals by what was held out, {}, {}", name(learner), words(split)),
-        origin: origin.clone(),
-        quantity: "observed / predicted slowdown".to_owned(),
-        sides: ("predicted too high".to_owned(), "predicted too low".to_owned()),
-        dots,
-        note: "Dots are medians, bars reach from the 5th to the 95th percentile of the rows. A bar that lies on one side is \
-               a family that the model does not understand."
-            .to_owned(),
-    }
-}
-
-fn reliability(
-    material: &Material<'_>,
-    learner: LearnerKind,
-    split: Split,
-    origin: &Origin,
-) -> Option<ReliabilityPlot> {
-    let levels: Vec<_> = material.details.reliability.iter().filter(|row| row.split == split).collect();
-    let at = levels.iter().find(|row| (row.level - 0.9).abs() < 1e-9)?;
-    let promised: Vec<String> =
-        levels.iter().filter(|row| row.is_guaranteed).map(|row| percent(row.level)).collect();
-    let note = format!(
-        "At 90 % the bound lies {:.2}x over the prediction. {}",
-        at.factor,
-        if promised.is_empty() {
-            "Too few groups for a guarantee at any level: what is shown is all that is known.".to_owned()
+/// What `in_domain` is worth: the error where the model would claim to know, and where it would not.
+fn in_and_out(points: &[&HeldOut]) -> String {
+    let (known, strange): (Vec<&HeldOut>, Vec<&HeldOut>) = points.iter().partition(|point| point.in_domain);
+    let share = known.len() as f64 / points.len() as f64;
+    let off = |rows: &[&HeldOut]| {
+        let errors: Vec<f64> =
+            rows.iter().map(|row| (row.predicted - row.measured).abs() / row.measured).collect();
+        if errors.is_empty() {
+            "not there to judge".to_owned()
         } else {
-            format!(
-                "Guaranteed on average over exchangeable groups at {}; above, the groups are too few and the bound is a plain \
-                 quantile, which can lie lower.",
-                promised.join(", ")
-            )
+            format!("off by {}", percent(mean(&errors)))
         }
-    );
-    Some(ReliabilityPlot {
-        title: format!("Reliability of the upper bound, {}, {}", name(learner), words(split)),
-        origin: origin.clone(),
-        group: group(split).to_owned(),
-        points: levels
-            .iter()
-            .map(|row| ReliabilityPoint {
-                level: row.level,
-                achieved: row.achieved,
-                interval: row.interval,
-                least: row.least,
-                groups: row.groups as usize,
-            })
-            .collect(),
-        note,
-    })
+    };
+    format!(
+        "By the rule of the model file {} of these rows would be in the domain: there the predictions are {}; outside it, {}.",
+        percent(share),
+        off(&known),
+        off(&strange)
+    )
 }
 
 fn how_to_read(material: &Material<'_>) -> Section {
@@ -415,6 +276,10 @@ fn how_to_read(material: &Material<'_>) -> Section {
         .with(
             "No row is predicted by a model that saw it, its other direction or a repeat of it. Nothing was tuned on test rows. \
              Intervals resample whole families, because rows of one family are alike.",
+        )
+        .with(
+            "Regret: a subject looks for a co-runner among the held-out ones. The one that the model likes best slows it down by so \
+             much more than the best one would. Read it against that of a blind choice.",
         )
         .with(
             "The learner whose points are drawn is chosen by name (extra trees where it was asked for), not by how well it did.",
