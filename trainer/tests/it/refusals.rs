@@ -123,7 +123,7 @@ fn harnesses_do_not_mix_unasked_and_are_told_apart_when_they_do() {
     assert_eq!(trained.metadata.facts["harnesses"], "made up, other");
     assert!(trained.card.contains("Rows of several harnesses"));
     // A model that tells harnesses apart is given data of one: its feature is still set.
-    let one = MadeUp { families: 3, ..MadeUp::default() }.dataset();
+    let one = MadeUp { families: 3, device_kind: DeviceKind::Imported, ..MadeUp::default() }.dataset();
     let one = Examples::for_schema(&one, &ExampleOptions::default(), &examples.schema).unwrap();
     assert!((0..one.rows()).all(|row| (one.row(row)[own], one.row(row)[other]) == (1.0, 0.0)));
 }
