@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_device_is_known_by_each_of_its_names_and_no_other_is() {
-        let features = FeatureSchema::new(&["subject_sm_busy_ratio"]).unwrap();
+        let features = FeatureSchema::new(&["subject_sm_active_ratio".to_owned()]).unwrap();
         let mut metadata = ModelMetadata::new(features, "mean");
         assert!(metadata.knows_device("h100"));
         metadata.devices = vec!["h100".to_owned(), "cpu of this machine".to_owned()];

@@ -132,6 +132,7 @@ pub(crate) struct Probes<'a> {
 }
 
 /// What a correction may contain.
+#[expect(clippy::struct_excessive_bools, reason = "four independent parts, each there or not")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
     /// Also a factor of the log slowdown; the shift alone where false and `is_shifted`.
@@ -173,7 +174,9 @@ impl Correction {
         if form.has_offsets {
             offsets = best_linear_offsets(probes.groups, rows, &left, variances, is_new);
             if form.has_residual {
-                offsets.values_mut().for_each(|offset| *offset *= BESIDE_TREES);
+                for offset in offsets.values_mut() {
+                    *offset *= BESIDE_TREES;
+                }
             }
             for (left, &row) in left.iter_mut().zip(rows) {
                 *left -= offset(&offsets, probes.groups, row as usize);

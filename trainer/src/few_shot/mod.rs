@@ -283,7 +283,7 @@ pub fn calibrate_model(
     let least = least_probes(examples, &new_workloads);
     let (upper_offset_log, bound) = bound(&spec, &prior, &found, is_new_device, least);
     let (onnx_spec, onnx) = loop {
-        let onnx_spec = apply(spec.clone(), &found, examples, upper_offset_log, is_new_device, base)?;
+        let onnx_spec = apply(&spec, &found, examples, upper_offset_log, is_new_device, base)?;
         let onnx = export(&onnx_spec)?;
         if onnx.len() <= options.max_bytes {
             break (onnx_spec, onnx);
@@ -388,7 +388,7 @@ fn bound(spec: &ModelSpec, prior: &Prior, found: &Best, is_new_device: bool, lea
 
 /// The calibrated model before it becomes a file.
 fn apply(
-    spec: ModelSpec,
+    spec: &ModelSpec,
     found: &Best,
     examples: &Examples,
     upper_offset_log: f64,
