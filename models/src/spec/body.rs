@@ -72,7 +72,7 @@ impl Shrunk {
         if matches!(self.base, Body::Shrunk(_) | Body::Calibrated(_)) {
             return Err(Error::spec(part, "has a base that is itself corrected"));
         }
-        if !(0.0..=1.0).contains(&self.factor) || !(self.center.abs() <= 1e3) {
+        if !(0.0..=1.0).contains(&self.factor) || self.center.is_nan() || self.center.abs() > 1e3 {
             let reason = format!("has the factor {} and the center {}", self.factor, self.center);
             return Err(Error::spec(part, reason));
         }
