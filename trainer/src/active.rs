@@ -1,9 +1,9 @@
 //! Which pairs to measure next.
 
 use crate::Error;
+use crate::Measured;
 use crate::parallel::map;
-use elastico_core::{Outcome, Seed, SharingMode, WorkloadId};
-use elastico_datasets::Dataset;
+use elastico_core::{FamilyId, Seed, SharingMode, WorkloadId};
 use elastico_models::{Backend, ModelSpec, Profiles, export, load_bytes};
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
@@ -102,112 +102,12 @@ pub struct Proposal {
     pub traffic: f64,
     /// 1 for a pair that is surely allowed to share, 1 − `allowed_weight` for one that surely is not; mean over the modes.
     pub allowed: f64,
-    /// 1 ÷ (1 + pairs of its subject + pairs of its co-runner) that were measured, or proposed before it.
+    /// 1 for a pair unlike those that were measured or proposed before it, else less; see [`propose`].
     pub variety: f64,
     /// Predicted slowdown of the side that suffers more, in the best mode.
     pub slowdown: f64,
     /// Its upper bound.
     pub slowdown_upper: f64,
-}
-
-/// Pairs that were tried on a device.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Measured {
-    pairs: BTreeSet<(WorkloadId, WorkloadId, SharingMode)>,
-}
-
-impl Measured {
-    /// The pairs of a dataset that have times on this device, or that cannot run on it: another run would teach
-    /// nothing new. Trials that crashed or timed out may be proposed again.
-    ///
-    /// # Errors
-    /// [`Error::Cell`] for a row without workloads, or with a sharing mode that does not exist.
-    pub fn of(dataset: &Dataset, device: &str) -> Result<Self, Error> {
-        let table = &dataset.pairs;
-        let (subject, co_runner) = (table.text("subject_workload")?, table.text("co_runner_workload")?);
-        let (on, sharing, outcome) = (table.text("device")?, table.text("sharing")?, table.text("outcome")?);
-        let mut seen = BTreeSet::new();
-        let mut measured = Self::default();
-        for row in (0..table.rows()).filter(|row| on.get(*row) == Some(device)) {
-            // Rows repeat: each combination of words is read once.
-            let codes = [subject, co_runner, sharing, outcome].map(|column| column.code(row));
-            if !seen.insert(codes) {
-                continue;
-            }
-            let outcome: Option<Outcome> = outcome.get(row).and_then(|text| text.parse().ok());
-            let is_final = |outcome: Outcome| {
-                outcome.has_times()
-                    || matches!(outcome, Outcome::Oom | Outcome::OomPredicted | Outcome::Unsupported)
-            };
-            if !outcome.is_some_and(is_final) {
-                continue;
-            }
-            let cell = |column: &'static str, text: Option<&str>| Error::Cell {
-                table: "pairs",
-                row,
-                column,
-                found: text.map_or("nothing".to_owned(), |text| format!("`{text}`")),
-            };
-            let id = |column: &'static str, text: Option<&str>| {
-                text.and_then(|text| WorkloadId::new(text).ok()).ok_or_else(|| cell(column, text))
-            };
-            let mode = sharing.get(row).and_then(|text| text.parse().ok());
-            measured.insert(
-                id("subject_workload", subject.get(row))?,
-                id("co_runner_workload", co_runner.get(row))?,
-                mode.ok_or_else(|| cell("sharing", sharing.get(row)))?,
-            );
-        }
-        Ok(measured)
-    }
-
-    /// Adds a pair, seen from either side.
-    pub fn insert(&mut self, subject: WorkloadId, co_runner: WorkloadId, sharing: SharingMode) {
-        self.pairs.insert(from_one_side(subject, co_runner, sharing));
-    }
-
-    /// Whether the pair was tried, seen from either side.
-    pub fn contains(&self, subject: &WorkloadId, co_runner: &WorkloadId, sharing: &SharingMode) -> bool {
-        self.pairs.contains(&from_one_side(subject.clone(), co_runner.clone(), sharing.clone()))
-    }
-
-    /// How many pairs each workload was tried in, whatever the mode.
-    fn partners(&self) -> BTreeMap<WorkloadId, u32> {
-        let mut partners = BTreeMap::new();
-        let pairs: BTreeSet<[&WorkloadId; 2]> = self
-            .pairs
-            .iter()
-            .map(|(subject, co_runner, _)| [subject.min(co_runner), subject.max(co_runner)])
-            .collect();
-        for workload in pairs.into_iter().flatten() {
-            *partners.entry(workload.clone()).or_default() += 1;
-        }
-        partners
-    }
-
-    /// How many pairs and modes there are.
-    pub fn len(&self) -> usize {
-        self.pairs.len()
-    }
-
-    /// Whether nothing was tried.
-    pub fn is_empty(&self) -> bool {
-        self.pairs.is_empty()
-    }
-}
-
-/// The lesser id first, so that a pair is the same from both sides.
-fn from_one_side(
-    subject: WorkloadId,
-    co_runner: WorkloadId,
-    sharing: SharingMode,
-) -> (WorkloadId, WorkloadId, SharingMode) {
-    let swapped = sharing.swapped();
-    if (&subject, &sharing) <= (&co_runner, &swapped) {
-        (subject, co_runner, sharing)
-    } else {
-        (co_runner, subject, swapped)
-    }
 }
 
 /// The pairs of some workloads, each with itself too; both orders where a mode has uneven shares.
@@ -229,8 +129,10 @@ pub fn pairs_among(workloads: &[WorkloadId], sharing: &[SharingMode]) -> Vec<(Wo
 /// Sompolinsky 1992) times its *traffic* (the product of how often its workloads occur), times a factor that falls with
 /// the chance that it would be *allowed* to share: far over the limit no decision depends on the exact slowdown. The
 /// spread alone takes pair after pair of the same few workloads, of which the first teaches nearly all; so pairs are taken
-/// one after the other, and the worth is divided by one plus the number of pairs of its subject and of its co-runner
-/// that were measured or taken before (*variety*).
+/// one after the other, and the worth is divided by (1 + a + b)² (1 + f): a and b are the pairs of the two workloads that
+/// were measured or taken before, f the pairs of the two families that were taken before (*variety*). The square and
+/// the families matter where many pairs are taken at once: on the simulated H100 the error after 3 x 40 pairs is 0.82 of
+/// that of random order with both, 0.94 with the first power of 1 + a + b alone.
 ///
 /// A pair is passed over if it was measured under any of the modes, for a campaign would measure it again under all.
 ///
@@ -266,7 +168,10 @@ pub fn propose(
     }
     let mut open = worth(spec, candidates, &pairs, options)?;
     Ok(match options.strategy {
-        Strategy::Active => take(open, options.budget, Some(candidates.measured.partners())),
+        Strategy::Active => {
+            let variety = Variety::new(candidates, &open)?;
+            take(open, options.budget, Some(variety))
+        }
         Strategy::Greedy => take(open, options.budget, None),
         Strategy::Random => {
             let mut stream = options.seed.stream("trainer.next", &[]);
@@ -359,22 +264,62 @@ fn allowed(upper: f64, spread_log: f64, limit: f64) -> f64 {
     1.0 / (1.0 + (-distance).exp())
 }
 
-/// Takes pairs one after the other, the best of those left each time. With `picks`, the pairs that each workload has
-/// already, there is variety.
-fn take(
-    mut open: Vec<Proposal>,
-    budget: usize,
-    mut picks: Option<BTreeMap<WorkloadId, u32>>,
-) -> Vec<Proposal> {
+/// What was measured and taken so far: a pair like those teaches less.
+#[derive(Default)]
+struct Variety {
+    /// Pairs that each workload has.
+    partners: BTreeMap<WorkloadId, u32>,
+    families: BTreeMap<WorkloadId, FamilyId>,
+    /// Pairs taken of each two families, the lesser first.
+    family_pairs: BTreeMap<[FamilyId; 2], u32>,
+}
+
+impl Variety {
+    fn new(candidates: &Candidates<'_>, open: &[Proposal]) -> Result<Self, Error> {
+        let mut families = BTreeMap::new();
+        for workload in open.iter().flat_map(|pair| [&pair.subject, &pair.co_runner]) {
+            if !families.contains_key(workload) {
+                let profile = candidates.profiles.get(workload.as_str(), candidates.device)?;
+                families.insert(workload.clone(), profile.family.clone());
+            }
+        }
+        Ok(Self { partners: candidates.measured.partners(), families, family_pairs: BTreeMap::new() })
+    }
+
+    fn families(&self, pair: &Proposal) -> Option<[FamilyId; 2]> {
+        let mut both = [&pair.subject, &pair.co_runner].map(|workload| self.families.get(workload).cloned());
+        both.sort();
+        let [first, second] = both;
+        Some([first?, second?])
+    }
+
+    fn factor(&self, pair: &Proposal) -> f64 {
+        let partners = |workload: &WorkloadId| self.partners.get(workload).copied().unwrap_or(0);
+        let of_workloads = f64::from(1 + partners(&pair.subject) + partners(&pair.co_runner));
+        let families = self.families(pair).and_then(|families| self.family_pairs.get(&families));
+        1.0 / (of_workloads * of_workloads * f64::from(1 + families.copied().unwrap_or(0)))
+    }
+
+    fn add(&mut self, pair: &Proposal) {
+        for workload in [&pair.subject, &pair.co_runner] {
+            *self.partners.entry(workload.clone()).or_default() += 1;
+        }
+        if let Some(families) = self.families(pair) {
+            *self.family_pairs.entry(families).or_default() += 1;
+        }
+    }
+}
+
+/// Takes pairs one after the other, the best of those left each time.
+fn take(mut open: Vec<Proposal>, budget: usize, mut variety: Option<Variety>) -> Vec<Proposal> {
     let mut taken = Vec::with_capacity(budget.min(open.len()));
     while taken.len() < budget && !open.is_empty() {
         // The first of the best: `open` is sorted by ids and stays so.
         let mut best = 0;
         for index in 0..open.len() {
-            if let Some(picks) = &picks {
+            if let Some(variety) = &variety {
                 let pair = &mut open[index];
-                let picked = |workload: &WorkloadId| picks.get(workload).copied().unwrap_or(0);
-                pair.variety = 1.0 / f64::from(1 + picked(&pair.subject) + picked(&pair.co_runner));
+                pair.variety = variety.factor(pair);
                 pair.score = pair.spread_log * pair.traffic * pair.allowed * pair.variety;
             }
             if open[index].score > open[best].score {
@@ -382,9 +327,8 @@ fn take(
             }
         }
         let pair = open.remove(best);
-        if let Some(picks) = &mut picks {
-            *picks.entry(pair.subject.clone()).or_default() += 1;
-            *picks.entry(pair.co_runner.clone()).or_default() += 1;
+        if let Some(variety) = &mut variety {
+            variety.add(&pair);
         }
         taken.push(pair);
     }
@@ -412,20 +356,35 @@ mod tests {
     #[test]
     fn variety_keeps_a_workload_from_coming_again_and_again() {
         let open = vec![proposal("a", "b", 1.0), proposal("a", "c", 0.9), proposal("d", "e", 0.6)];
-        let partners = |measured: &Measured| Some(measured.partners());
-        let order = |picks| {
-            let taken = take(open.clone(), 3, picks);
+        let order = |variety| {
+            let taken = take(open.clone(), 3, variety);
             taken.iter().map(|pair| format!("{}{}", pair.subject, pair.co_runner)).collect::<Vec<_>>()
         };
         assert_eq!(order(None), ["ab", "ac", "de"]);
-        assert_eq!(order(partners(&Measured::default())), ["ab", "de", "ac"]);
+        assert_eq!(order(Some(Variety::default())), ["ab", "de", "ac"]);
         // What was measured counts like what is proposed, once for all modes.
         let mut measured = Measured::default();
         for mode in [SharingMode::TimeSlice, SharingMode::MPS_UNLIMITED] {
             measured.insert(WorkloadId::new("b").unwrap(), WorkloadId::new("f").unwrap(), mode);
         }
         assert_eq!(measured.partners()[&WorkloadId::new("b").unwrap()], 1);
-        assert_eq!(order(partners(&measured)), ["ac", "de", "ab"]);
+        let variety = Variety { partners: measured.partners(), ..Variety::default() };
+        assert_eq!(order(Some(variety)), ["ac", "de", "ab"]);
+        // A pair of two families that were paired already is put off.
+        let family = |id: &str| {
+            (WorkloadId::new(id).unwrap(), FamilyId::new(if id < "d" { "x" } else { "y" }).unwrap())
+        };
+        let families = ["a", "b", "d", "e", "g", "h"].map(family).into();
+        let open = vec![
+            proposal("a", "b", 1.0),
+            proposal("d", "e", 0.6),
+            proposal("d", "g", 0.5),
+            proposal("g", "h", 0.5),
+        ];
+        let taken = take(open, 3, Some(Variety { families, ..Variety::default() }));
+        assert_eq!(taken.iter().map(|pair| pair.spread_log).collect::<Vec<_>>(), [1.0, 0.6, 0.5]);
+        assert_eq!(taken[2].subject.as_str(), "g");
+        assert!((taken[2].variety - 0.5).abs() < 1e-12);
     }
 
     #[test]

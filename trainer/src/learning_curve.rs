@@ -1,9 +1,9 @@
 //! How fast the error falls with the number of measured pairs, by the order in which they are measured.
 
-use crate::active::{Candidates, Measured, NextOptions, Strategy, propose};
+use crate::active::{Candidates, NextOptions, Strategy, propose};
 use crate::metrics::safe_scores;
 use crate::parallel::map;
-use crate::{Error, ExampleOptions, Examples, LearnerKind, LearnerOptions, fit, profiles};
+use crate::{Error, ExampleOptions, Examples, LearnerKind, LearnerOptions, Measured, fit, profiles};
 use elastico_core::{DeviceKind, Estimate, Seed, SharingMode, WorkloadId, WorkloadKind, mean};
 use elastico_datasets::Dataset;
 use elastico_models::{Backend, ModelMetadata, ModelSpec, Profiles, export, fit_domain, load_bytes, physics};

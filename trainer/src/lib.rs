@@ -34,6 +34,7 @@ mod fit;
 mod learners;
 mod learning_curve;
 mod matrix;
+mod measured;
 mod metrics;
 mod parallel;
 mod profiles;
@@ -41,7 +42,7 @@ mod rules;
 mod split;
 mod train;
 
-pub use active::{Candidates, Measured, NextOptions, Proposal, Strategy, pairs_among, propose};
+pub use active::{Candidates, NextOptions, Proposal, Strategy, pairs_among, propose};
 pub use calibrate::{Calibration, Guarantee};
 pub use config::{TRAIN_SCHEMA, TrainConfig};
 pub use details::{Details, HeldOut, Noise, NoiseSource, evaluate_in_detail};
@@ -60,6 +61,7 @@ pub use learners::{
     LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions, TreeMean, TreeTarget,
 };
 pub use learning_curve::{CurveOptions, CurvePoint, LearningCurve, learning_curve};
+pub use measured::Measured;
 pub use metrics::{SafeScores, Scores};
 pub use profiles::profiles;
 pub use rules::{RULES_SCHEMA, Rule, Rules, rules};

@@ -19,7 +19,10 @@ struct Known {
 
 fn known(learner: LearnerKind) -> Known {
     let dataset = MadeUp { families: 5, repeats: 1, ..MadeUp::default() }.dataset();
-    let examples = Examples::from_dataset(&dataset, &ExampleOptions::default()).unwrap();
+    // Every third pair was learnt from: about those the trees have no doubt.
+    let rows: Vec<usize> = (0..dataset.pairs.rows()).filter(|row| (row / 2) % 3 == 0).collect();
+    let learnt = Dataset { pairs: dataset.pairs.take(&rows), ..dataset.clone() };
+    let examples = Examples::from_dataset(&learnt, &ExampleOptions::default()).unwrap();
     let mut settings = LearnerOptions::default().with_trees(30);
     settings.boosting.rounds = 20;
     let trained = train(&examples, &TrainOptions { learner, settings, ..TrainOptions::default() }).unwrap();
@@ -107,7 +110,8 @@ fn workloads_that_never_occur_are_not_paired_and_frequent_ones_come_first() {
     let next = known.propose(&sharing, &measured, &jobs, Strategy::Active).unwrap();
     assert_eq!(next.len(), 6, "three workloads");
     let frequent = known.workloads[0].as_str();
-    assert!(names(&next)[..2].iter().all(|pair| pair.0 == frequent || pair.1 == frequent), "{next:?}");
+    let [first, ..] = names(&next)[..] else { panic!("nothing is proposed") };
+    assert!(first.0 == frequent || first.1 == frequent, "{next:?}");
     assert!((next.iter().map(|pair| pair.traffic).fold(0.0, f64::max) - 3.6 * 3.6).abs() < 1e-9);
 }
 
