@@ -112,7 +112,8 @@ fn active_order_beats_random_order_on_the_simulated_device() {
     elastico(folder, &["-q", "profile", "run", "pool.toml", "--out", "pool"]).assert().success();
     let dataset = Dataset::read(&folder.join("pool/dataset")).expect("the pool");
     let options = CurveOptions {
-        steps: 4,
+        batch: 40,
+        steps: 2,
         seeds: (0..8).map(Seed).collect(),
         strategies: vec![Strategy::Random, Strategy::Active],
         settings: LearnerOptions::default().with_trees(80),
