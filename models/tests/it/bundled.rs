@@ -49,7 +49,7 @@ fn each_shipped_model_is_small_readable_and_says_what_it_is() {
         let card = std::fs::read_to_string(path.with_extension("md")).unwrap();
         assert_eq!(card.contains("simulated"), is_simulated);
         let coverage = spec.metadata.achieved_coverage.unwrap();
-        assert!((coverage - spec.metadata.conformal_level).abs() < 0.05, "{coverage}");
+        assert!(coverage >= spec.metadata.conformal_level - 0.02, "{coverage}");
         assert!(spec.metadata.prior.is_some(), "{} can be calibrated", path.display());
     }
 }
