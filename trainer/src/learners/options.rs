@@ -80,7 +80,8 @@ pub struct ForestOptions {
     /// How the trees are averaged; of trees on normalized throughput always harmonically.
     pub mean: TreeMean,
     /// Whether rows of unknown families are drawn toward the mean as far as held-out families show to be right. Only where
-    /// families are features.
+    /// families are features. It helps where few families say nothing about another (iGniter's four: 3.7 to 3.15 % MAPE, the
+    /// mean 3.05 %) and costs where they say something (Gavel's seven: 19.6 to 20.7 %).
     pub shrink: bool,
 }
 
@@ -125,7 +126,7 @@ impl Default for ForestOptions {
             features_ratio: 0.5,
             target: TreeTarget::Log,
             mean: TreeMean::Harmonic,
-            shrink: true,
+            shrink: false,
         }
     }
 }
@@ -429,7 +430,7 @@ mod tests {
             ("features_ratio", "0.5"),
             ("mean", "\"harmonic\""),
             ("min_leaf", "1"),
-            ("shrink", "true"),
+            ("shrink", "false"),
             ("target", "\"log\""),
             ("trees", "150"),
         ];

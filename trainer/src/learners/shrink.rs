@@ -118,7 +118,8 @@ mod tests {
         table.groups.co_runner_family.clone_from(&table.groups.subject_family);
         // Both sides are of one family here, so each indicator stands twice.
         table.names.push("co_runner_family=a".to_owned());
-        let options = LearnerOptions::default();
+        let mut options = LearnerOptions::default();
+        options.extra_trees.shrink = true;
         let mut widened = Vec::new();
         for row in table.features.iter() {
             widened.extend_from_slice(row);

@@ -29,8 +29,8 @@ fn gavel() -> Option<Examples> {
 
 /// 6.0 to 6.6 %, mean 6.3; scikit-learn's extra trees stand at 6.2 % by such a split.
 const RANDOM_PAIR: f64 = 0.067;
-/// 20.4 to 20.7 %; scikit-learn's extra trees at 20.6 %. With seven families the interval spans 17 to 23 %.
-const UNSEEN_FAMILY: f64 = 0.21;
+/// 19.6 to 19.8 %; scikit-learn's extra trees at 20.6 %. With seven families the interval spans 17 to 22 %.
+const UNSEEN_FAMILY: f64 = 0.206;
 /// 14.9 to 15.2 %.
 const TWO_PROBES: f64 = 0.155;
 /// 11.0 to 11.7 %, interval 9 to 15 %.
@@ -86,6 +86,7 @@ fn an_unknown_family_of_igniter_costs_no_more_than_the_mean() {
     assert!(examples.schema.names().iter().any(|name| name == "subject_l2_throughput_ratio"));
     let mut settings = LearnerOptions::default();
     settings.extra_trees.features_ratio = 0.7;
+    settings.extra_trees.shrink = true;
     let options = EvaluateOptions {
         splits: vec![Split::RandomPair, Split::UnseenFamily],
         learners: vec![LearnerKind::Mean, LearnerKind::ExtraTrees],
