@@ -9,7 +9,7 @@ mod made_up;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use elastico_core::{Estimate, Seed};
-use elastico_models::{Aggregate, Body, physics, prepare};
+use elastico_models::{Body, physics, prepare};
 use elastico_trainer::{ExampleOptions, Examples, LearnerKind, LearnerOptions, fit};
 use made_up::dataset;
 use rustix::time::{ClockId, clock_gettime};
@@ -58,7 +58,6 @@ fn log_slowdown(examples: &Examples) -> Vec<f64> {
 /// Mean absolute error of the log slowdown.
 fn error(body: &Body, width: usize, rows: &[f32], truth: &[f64]) -> f64 {
     let Body::Forest(forest) = body else { panic!("not a forest") };
-    let divisor = if forest.aggregate == Aggregate::Mean { forest.trees.len() as f64 } else { 1.0 };
     let predict = |row: &[f32]| {
         let leaf = |tree: &elastico_models::Tree| {
             let mut node = &tree.nodes[0];
@@ -66,9 +65,9 @@ fn error(body: &Body, width: usize, rows: &[f32], truth: &[f64]) -> f64 {
                 let next = if row[node.feature as usize] <= node.threshold { node.left } else { node.right };
                 node = &tree.nodes[next as usize];
             }
-            node.value
+            forest.weigh(node.value)
         };
-        forest.trees.iter().map(leaf).sum::<f64>() / divisor + forest.base
+        forest.conclude(forest.trees.iter().map(leaf).sum())
     };
     let errors = rows.chunks_exact(width).zip(truth).map(|(row, y)| (predict(row) - y).abs());
     errors.sum::<f64>() / truth.len() as f64
