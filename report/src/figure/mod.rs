@@ -7,6 +7,7 @@ mod placement;
 mod reliability;
 mod roofline;
 mod scatter;
+mod square;
 
 pub use bars::{Bar, BarGroup, BarUnit, Bars};
 pub use dots::{Dot, Dots};

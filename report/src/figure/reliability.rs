@@ -1,5 +1,6 @@
+use super::square::{LEFT, TOP, frame};
 use super::{Figure, check, sentences};
-use crate::svg::{Anchor, BLUE, INK, MUTED, ORANGE, SMALL, Svg, TEXT, short};
+use crate::svg::{Anchor, BLUE, INK, ORANGE, SMALL, Svg, TEXT, short};
 use crate::{Error, Origin, number};
 use serde::Serialize;
 
@@ -34,8 +35,6 @@ pub struct ReliabilityPoint {
 }
 
 const SIDE: f64 = 340.0;
-const LEFT: f64 = 62.0;
-const TOP: f64 = 14.0;
 
 pub(super) fn draw(view: &ReliabilityPlot) -> Result<Figure, Error> {
     if view.points.is_empty() {
@@ -62,20 +61,8 @@ pub(super) fn draw(view: &ReliabilityPlot) -> Result<Figure, Error> {
         TOP + SIDE + 92.0,
         format!("{}, {}: achieved coverage at {} levels", view.title, view.origin, view.points.len()),
     );
-    for tick in number::ticks(low, 1.0, 5) {
-        let text = format!("{} %", number::tick((tick * 1000.0).round() / 10.0));
-        svg.grid((x(tick), TOP), (x(tick), TOP + SIDE));
-        svg.grid((LEFT, y(tick)), (LEFT + SIDE, y(tick)));
-        svg.muted(x(tick), TOP + SIDE + 18.0, Anchor::Middle, SMALL, &text);
-        svg.muted(LEFT - 8.0, y(tick) + 4.0, Anchor::End, SMALL, &text);
-    }
-    svg.axis((LEFT, TOP + SIDE), (LEFT + SIDE, TOP + SIDE));
-    svg.axis((LEFT, TOP), (LEFT, TOP + SIDE));
-    svg.line(
-        (x(low), y(low)),
-        (x(1.0), y(1.0)),
-        &format!(r#"class="diagonal" stroke="{MUTED}" stroke-width="1.5" stroke-dasharray="6 4""#),
-    );
+    let percent = |tick: f64| (tick, format!("{} %", number::tick((tick * 1000.0).round() / 10.0)));
+    frame(&mut svg, SIDE, (&x, &y), (low, 1.0), number::ticks(low, 1.0, 5).into_iter().map(percent));
     svg.text(LEFT + SIDE / 2.0, TOP + SIDE + 38.0, Anchor::Middle, TEXT, "promised level");
     svg.styled(
         14.0,

@@ -1,3 +1,4 @@
+use super::square::{LEFT, TOP, frame};
 use super::{Figure, POSITIVE, check, sentences};
 use crate::svg::{Anchor, BLUE, INK, MUTED, ORANGE, SMALL, Svg, TEXT, short};
 use crate::{Error, Origin, number};
@@ -62,8 +63,6 @@ const DRAWN_LIMIT: usize = 1500;
 /// With more points marks are small, and intervals are told by the tooltip alone.
 const CROWDED: usize = 300;
 const SIDE: f64 = 420.0;
-const LEFT: f64 = 62.0;
-const TOP: f64 = 14.0;
 
 pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
     let points = &view.points;
@@ -108,20 +107,8 @@ pub(super) fn draw(view: &PredictedVsMeasured) -> Result<Figure, Error> {
         ),
     );
     let ticks = if view.log { number::log_ticks(low, high) } else { number::ticks(low, high, 6) };
-    for tick in ticks {
-        let text = number::tick(tick);
-        svg.grid((x(tick), TOP), (x(tick), TOP + SIDE));
-        svg.grid((LEFT, y(tick)), (LEFT + SIDE, y(tick)));
-        svg.muted(x(tick), TOP + SIDE + 18.0, Anchor::Middle, SMALL, &text);
-        svg.muted(LEFT - 8.0, y(tick) + 4.0, Anchor::End, SMALL, &text);
-    }
-    svg.axis((LEFT, TOP + SIDE), (LEFT + SIDE, TOP + SIDE));
-    svg.axis((LEFT, TOP), (LEFT, TOP + SIDE));
-    svg.line(
-        (x(low), y(low)),
-        (x(high), y(high)),
-        &format!(r#"class="diagonal" stroke="{MUTED}" stroke-width="1.5" stroke-dasharray="6 4""#),
-    );
+    let ticks = ticks.into_iter().map(|tick| (tick, number::tick(tick)));
+    frame(&mut svg, SIDE, (&x, &y), (low, high), ticks);
     if let Some(limit) = view.limit.filter(|limit| *limit > low && *limit < high) {
         let style = format!(r#"class="diagonal" stroke="{MUTED}" stroke-width="1.2" stroke-dasharray="2 3""#);
         svg.line((x(limit), TOP), (x(limit), TOP + SIDE), &style);
