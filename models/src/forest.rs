@@ -131,8 +131,8 @@ impl Tree {
 }
 
 impl Forest {
-    /// Evaluates in double precision over a prepared row. `None` where a tree contradicts itself.
-    pub(crate) fn evaluate(&self, row: &[f32]) -> Option<f64> {
+    /// The log slowdown of a prepared row, in double precision. `None` where a tree contradicts itself.
+    pub fn evaluate(&self, row: &[f32]) -> Option<f64> {
         let sum =
             self.trees.iter().map(|tree| tree.walk(row).map(|leaf| self.weigh(leaf))).sum::<Option<f64>>()?;
         Some(self.conclude(sum))

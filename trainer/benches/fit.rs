@@ -58,18 +58,8 @@ fn log_slowdown(examples: &Examples) -> Vec<f64> {
 /// Mean absolute error of the log slowdown.
 fn error(body: &Body, width: usize, rows: &[f32], truth: &[f64]) -> f64 {
     let Body::Forest(forest) = body else { panic!("not a forest") };
-    let predict = |row: &[f32]| {
-        let leaf = |tree: &elastico_models::Tree| {
-            let mut node = &tree.nodes[0];
-            while !node.is_leaf() {
-                let next = if row[node.feature as usize] <= node.threshold { node.left } else { node.right };
-                node = &tree.nodes[next as usize];
-            }
-            forest.weigh(node.value)
-        };
-        forest.conclude(forest.trees.iter().map(leaf).sum())
-    };
-    let errors = rows.chunks_exact(width).zip(truth).map(|(row, y)| (predict(row) - y).abs());
+    let errors =
+        rows.chunks_exact(width).zip(truth).map(|(row, y)| (forest.evaluate(row).unwrap() - y).abs());
     errors.sum::<f64>() / truth.len() as f64
 }
 

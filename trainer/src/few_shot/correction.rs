@@ -194,14 +194,9 @@ impl Correction {
 
     /// Corrected log slowdown.
     pub(crate) fn predict(&self, probes: &Probes<'_>, row: usize) -> f64 {
-        let trees = self.residual.as_ref().map_or(0.0, |forest| {
-            let sum: f64 = forest
-                .trees
-                .iter()
-                .map(|tree| forest.weigh(crate::learners::leaf(tree, probes.features.row(row))))
-                .sum();
-            forest.conclude(sum)
-        });
+        // Trees that were just grown do not contradict themselves.
+        let trees = self.residual.as_ref().and_then(|forest| forest.evaluate(probes.features.row(row)));
+        let trees = trees.unwrap_or(0.0);
         self.scale * probes.base[row] + self.shift + offset(&self.offsets, probes.groups, row) + trees
     }
 }

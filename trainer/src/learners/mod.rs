@@ -27,7 +27,6 @@ use std::str::FromStr;
 
 pub(crate) use extra_trees::grow_extra_trees;
 pub(crate) use fitted::Fitted;
-pub(crate) use forest::leaf;
 pub(crate) use least_squares::Normal;
 pub use options::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerOptions,
