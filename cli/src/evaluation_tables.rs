@@ -1,7 +1,7 @@
 //! An evaluation as tables: for programs all of it, for people at 80 columns what decides.
 
 use elastico_report::{Column, Table, Value};
-use elastico_trainer::{BoundRow, Evaluation, FewShotRow, Guarantee, Newcomer, Split};
+use elastico_trainer::{BoundRow, Evaluation, FewShotRow, Newcomer, Split};
 
 /// The level that people are shown, where it was asked for.
 const LEVEL: f64 = 0.9;
@@ -105,9 +105,9 @@ pub(crate) fn csv_tables(evaluation: &Evaluation) -> Vec<Table> {
             "bound_over_measured",
             "offset_log",
             "groups_total",
+            "guaranteed_level",
         ];
         columns.extend(numbers.map(|name| Column::number(name, "")));
-        columns.push(Column::text("guarantee"));
         let mut table = Table::new("elastico.evaluation_bounds/1", "upper bounds", columns);
         for BoundRow { split, learner, calibration: found } in &evaluation.bounds {
             let (lower, upper) = found.coverage_interval.unwrap_or((f64::NAN, f64::NAN));
@@ -123,8 +123,7 @@ pub(crate) fn csv_tables(evaluation: &Evaluation) -> Vec<Table> {
             ];
             cells.extend(rest.map(|value| Value::number(value, 4)));
             cells.push(Value::Count(found.groups_total));
-            cells
-                .push(if found.guarantee == Guarantee::NewFamilies { "new_families" } else { "none" }.into());
+            cells.push(Value::number(found.guaranteed_level, 4));
             table.push(cells);
         }
         tables.push(table);
@@ -253,14 +252,14 @@ fn bounds_table(evaluation: &Evaluation) -> Option<Table> {
     let of_families = || evaluation.bounds.iter().filter(|bound| bound.split == Split::UnseenFamily);
     let levels = || of_families().map(|bound| bound.calibration.level);
     let level = levels().find(|level| (level - LEVEL).abs() < 1e-9).or_else(|| levels().next())?;
-    let promise = of_families().any(|bound| {
-        (bound.calibration.level - level).abs() < 1e-9
-            && bound.calibration.guarantee == Guarantee::NewFamilies
-    });
+    let promised = of_families()
+        .map(|bound| bound.calibration)
+        .find(|found| (found.level - level).abs() < 1e-9)
+        .map_or(0.0, |found| found.guaranteed_level);
     let title = format!(
-        "upper bound at {:.0} % on unseen families, each against the others{}",
+        "upper bound at {:.0} % on unseen families, each against the others (guaranteed on average: {:.0} %)",
         100.0 * level,
-        if promise { "" } else { "; too few families for a guarantee" }
+        100.0 * promised
     );
     let mut table = Table::new(
         "elastico.evaluation_bounds/1",

@@ -125,6 +125,9 @@ pub struct Prior {
     pub variances: BTreeMap<String, f64>,
     /// By the number of probes of each new workload: the bound's distance from the point in log slowdown.
     pub upper_offset_log_by_probes: BTreeMap<u32, f64>,
+    /// By the number of probes of each new workload: how far their offsets are believed, 0 to 1. Wholly where it is absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub belief_by_probes: BTreeMap<u32, f64>,
 }
 
 #[cfg(test)]

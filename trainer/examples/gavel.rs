@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             trained.calibration.offset_log.exp(),
             100.0 * trained.calibration.achieved_coverage,
             100.0 * trained.calibration.least_coverage,
-            trained.calibration.guarantee,
+            trained.calibration.guaranteed_level,
             begin.elapsed().as_secs_f64(),
         );
     }

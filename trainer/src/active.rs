@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::Measured;
 use crate::parallel::map;
+use crate::variety::Variety;
 use elastico_core::{FamilyId, Seed, SharingMode, WorkloadId};
 use elastico_models::{Backend, ModelSpec, Profiles, export, load_bytes};
 use rand::RngExt as _;
@@ -169,7 +170,7 @@ pub fn propose(
     let mut open = worth(spec, candidates, &pairs, options)?;
     Ok(match options.strategy {
         Strategy::Active => {
-            let variety = Variety::new(candidates, &open)?;
+            let variety = variety(candidates, &open)?;
             take(open, options.budget, Some(variety))
         }
         Strategy::Greedy => take(open, options.budget, None),
@@ -264,54 +265,24 @@ fn allowed(upper: f64, spread_log: f64, limit: f64) -> f64 {
     1.0 / (1.0 + (-distance).exp())
 }
 
-/// What was measured and taken so far: a pair like those teaches less.
-#[derive(Default)]
-struct Variety {
-    /// Pairs that each workload has.
-    partners: BTreeMap<WorkloadId, u32>,
-    families: BTreeMap<WorkloadId, FamilyId>,
-    /// Pairs taken of each two families, the lesser first.
-    family_pairs: BTreeMap<[FamilyId; 2], u32>,
-}
-
-impl Variety {
-    fn new(candidates: &Candidates<'_>, open: &[Proposal]) -> Result<Self, Error> {
-        let mut families = BTreeMap::new();
-        for workload in open.iter().flat_map(|pair| [&pair.subject, &pair.co_runner]) {
-            if !families.contains_key(workload) {
-                let profile = candidates.profiles.get(workload.as_str(), candidates.device)?;
-                families.insert(workload.clone(), profile.family.clone());
-            }
-        }
-        Ok(Self { partners: candidates.measured.partners(), families, family_pairs: BTreeMap::new() })
-    }
-
-    fn families(&self, pair: &Proposal) -> Option<[FamilyId; 2]> {
-        let mut both = [&pair.subject, &pair.co_runner].map(|workload| self.families.get(workload).cloned());
-        both.sort();
-        let [first, second] = both;
-        Some([first?, second?])
-    }
-
-    fn factor(&self, pair: &Proposal) -> f64 {
-        let partners = |workload: &WorkloadId| self.partners.get(workload).copied().unwrap_or(0);
-        let of_workloads = f64::from(1 + partners(&pair.subject) + partners(&pair.co_runner));
-        let families = self.families(pair).and_then(|families| self.family_pairs.get(&families));
-        1.0 / (of_workloads * of_workloads * f64::from(1 + families.copied().unwrap_or(0)))
-    }
-
-    fn add(&mut self, pair: &Proposal) {
-        for workload in [&pair.subject, &pair.co_runner] {
-            *self.partners.entry(workload.clone()).or_default() += 1;
-        }
-        if let Some(families) = self.families(pair) {
-            *self.family_pairs.entry(families).or_default() += 1;
+/// What was measured before counts as taken.
+fn variety(candidates: &Candidates<'_>, open: &[Proposal]) -> Result<Variety<WorkloadId, FamilyId>, Error> {
+    let mut families = BTreeMap::new();
+    for workload in open.iter().flat_map(|pair| [&pair.subject, &pair.co_runner]) {
+        if !families.contains_key(workload) {
+            let profile = candidates.profiles.get(workload.as_str(), candidates.device)?;
+            families.insert(workload.clone(), profile.family.clone());
         }
     }
+    Ok(Variety::new(candidates.measured.partners(), families))
 }
 
 /// Takes pairs one after the other, the best of those left each time.
-fn take(mut open: Vec<Proposal>, budget: usize, mut variety: Option<Variety>) -> Vec<Proposal> {
+fn take(
+    mut open: Vec<Proposal>,
+    budget: usize,
+    mut variety: Option<Variety<WorkloadId, FamilyId>>,
+) -> Vec<Proposal> {
     let mut taken = Vec::with_capacity(budget.min(open.len()));
     while taken.len() < budget && !open.is_empty() {
         // The first of the best: `open` is sorted by ids and stays so.
@@ -319,7 +290,7 @@ fn take(mut open: Vec<Proposal>, budget: usize, mut variety: Option<Variety>) ->
         for index in 0..open.len() {
             if let Some(variety) = &variety {
                 let pair = &mut open[index];
-                pair.variety = variety.factor(pair);
+                pair.variety = variety.factor(&pair.subject, &pair.co_runner);
                 pair.score = pair.spread_log * pair.traffic * pair.allowed * pair.variety;
             }
             if open[index].score > open[best].score {
@@ -328,7 +299,7 @@ fn take(mut open: Vec<Proposal>, budget: usize, mut variety: Option<Variety>) ->
         }
         let pair = open.remove(best);
         if let Some(variety) = &mut variety {
-            variety.add(&pair);
+            variety.add(&pair.subject, &pair.co_runner);
         }
         taken.push(pair);
     }
@@ -361,14 +332,14 @@ mod tests {
             taken.iter().map(|pair| format!("{}{}", pair.subject, pair.co_runner)).collect::<Vec<_>>()
         };
         assert_eq!(order(None), ["ab", "ac", "de"]);
-        assert_eq!(order(Some(Variety::default())), ["ab", "de", "ac"]);
+        assert_eq!(order(Some(Variety::new(BTreeMap::new(), BTreeMap::new()))), ["ab", "de", "ac"]);
         // What was measured counts like what is proposed, once for all modes.
         let mut measured = Measured::default();
         for mode in [SharingMode::TimeSlice, SharingMode::MPS_UNLIMITED] {
             measured.insert(WorkloadId::new("b").unwrap(), WorkloadId::new("f").unwrap(), mode);
         }
         assert_eq!(measured.partners()[&WorkloadId::new("b").unwrap()], 1);
-        let variety = Variety { partners: measured.partners(), ..Variety::default() };
+        let variety = Variety::new(measured.partners(), BTreeMap::new());
         assert_eq!(order(Some(variety)), ["ac", "de", "ab"]);
         // A pair of two families that were paired already is put off.
         let family = |id: &str| {
@@ -381,7 +352,7 @@ mod tests {
             proposal("d", "g", 0.5),
             proposal("g", "h", 0.5),
         ];
-        let taken = take(open, 3, Some(Variety { families, ..Variety::default() }));
+        let taken = take(open, 3, Some(Variety::new(BTreeMap::new(), families)));
         assert_eq!(taken.iter().map(|pair| pair.spread_log).collect::<Vec<_>>(), [1.0, 0.6, 0.5]);
         assert_eq!(taken[2].subject.as_str(), "g");
         assert!((taken[2].variety - 0.5).abs() < 1e-12);

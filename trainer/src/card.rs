@@ -1,6 +1,6 @@
 //! `MODEL.md`: what a model is, for somebody who has to decide whether to trust it.
 
-use crate::calibrate::{Calibration, Guarantee};
+use crate::calibrate::Calibration;
 use crate::evaluate::Evaluation;
 use crate::{Examples, Split};
 use elastico_models::{ModelMetadata, Verification};
@@ -124,18 +124,12 @@ fn write_card(
         100.0 * calibration.least_coverage,
         calibration.groups_total
     )?;
-    match calibration.guarantee {
-        Guarantee::NewFamilies => writeln!(
-            out,
-            "Guaranteed on average over new families that are exchangeable with these; not for each family, and not on \
-             another device or sharing mode."
-        )?,
-        Guarantee::None => writeln!(
-            out,
-            "Nothing is guaranteed: {} held-out groups are too few for a distribution-free bound at this level.",
-            calibration.groups_total
-        )?,
-    }
+    writeln!(
+        out,
+        "Guaranteed, without any assumption on their distribution, are {:.1} % on average over new groups that are exchangeable \
+         with these; nothing for each of them, and nothing on another device or sharing mode.",
+        100.0 * calibration.guaranteed_level
+    )?;
 
     writeln!(out, "\n## Limits\n")?;
     licence_limits(out, examples)?;

@@ -1,6 +1,7 @@
 //! From a dataset to rows that can be learnt from.
 
 use crate::features::{Encoder, candidates};
+use crate::learners::FEWEST_FAMILIES;
 use crate::profiles::Isolated;
 use crate::{Error, Groups};
 use elastico_core::{DeviceKind, Digest, Outcome, Seed, SharingMode, WorkloadKind};
@@ -12,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// When identities of families become one-hot features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Identities {
-    /// Only where the dataset has no hardware counters to tell families apart.
+    /// Where the dataset has no hardware counters to tell families apart, or fewer than five families, of which nothing can be
+    /// concluded about another.
     #[default]
     Auto,
     /// Always.
@@ -119,7 +121,7 @@ impl Examples {
         let identities = match options.identities {
             Identities::Always => true,
             Identities::Never => false,
-            Identities::Auto => !isolated.has_counters(),
+            Identities::Auto => !isolated.has_counters() || isolated.families_total() < FEWEST_FAMILIES,
         };
         let resolved = columns.resolve(&rows, &isolated)?;
         let groups = columns.groups(&rows);

@@ -41,9 +41,10 @@ mod profiles;
 mod rules;
 mod split;
 mod train;
+mod variety;
 
 pub use active::{Candidates, NextOptions, Proposal, Strategy, pairs_among, propose};
-pub use calibrate::{Calibration, Guarantee};
+pub use calibrate::Calibration;
 pub use config::{TRAIN_SCHEMA, TrainConfig};
 pub use details::{Details, HeldOut, Noise, NoiseSource, evaluate_in_detail};
 pub use error::Error;

@@ -243,6 +243,10 @@ impl Isolated {
             .map(|index| index as u32)
     }
 
+    pub(crate) fn families_total(&self) -> usize {
+        self.profiles.iter().map(|profile| &profile.family).collect::<BTreeSet<_>>().len()
+    }
+
     pub(crate) fn has_counters(&self) -> bool {
         self.profiles.iter().any(|profile| {
             let mut fields = profile.shares.iter().map(|point| &point.fields).chain([&profile.fields]);

@@ -5,7 +5,7 @@ use elastico_core::{median, quantile};
 use elastico_report::{
     Dot, Dots, Origin, PredictedVsMeasured, PredictionPoint, ReliabilityPlot, ReliabilityPoint,
 };
-use elastico_trainer::{Calibration, Evaluation, Guarantee, HeldOut, LearnerKind, Split};
+use elastico_trainer::{Calibration, Evaluation, HeldOut, LearnerKind, Split};
 use std::collections::BTreeMap;
 
 pub(super) fn scatter(
@@ -80,20 +80,9 @@ pub(super) fn reliability(
     if levels.is_empty() {
         return None;
     }
-    let promised: Vec<String> = levels
-        .iter()
-        .filter(|found| found.guarantee == Guarantee::NewFamilies)
-        .map(|found| percent(found.level))
-        .collect();
-    let note = if promised.is_empty() {
-        "Too few groups for a guarantee at any level: what is shown is all that is known.".to_owned()
-    } else {
-        format!(
-            "Guaranteed on average over exchangeable groups at {}; above, the groups are too few and the bound is a plain \
-             quantile, which can lie lower.",
-            promised.join(", ")
-        )
-    };
+    let groups = levels[0].groups_total;
+    let note =
+        format!("Guaranteed on average over exchangeable groups are {groups}/{} of each level.", groups + 1);
     Some(ReliabilityPlot {
         title: format!("Reliability of the upper bound, {}, {}", name(learner), words(split)),
         origin: origin.clone(),

@@ -224,8 +224,8 @@ fn section(material: &Material<'_>, split: Split, origin: &Origin) -> anyhow::Re
     }
     if let Some(table) = tables::bounds(material.evaluation, split, *learner) {
         section = section.with(table).with(
-            "Bound / measured says how tight it is: 1 would touch each slowdown. A level without a guarantee is a plain quantile of \
-             too few families.",
+            "Bound / measured says how tight it is: 1 would touch each slowdown. The guarantee holds on average over new groups that are \
+             exchangeable with these, whatever their distribution.",
         );
     }
     let newcomer = match split {

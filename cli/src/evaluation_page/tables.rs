@@ -3,7 +3,7 @@
 use super::{capital, group, name, percent};
 use crate::evaluation_tables::{after_probes, few_shot_title};
 use elastico_report::{Column, Table, Value};
-use elastico_trainer::{Evaluation, EvaluationRow, Guarantee, LearnerKind, Newcomer, Split};
+use elastico_trainer::{Evaluation, EvaluationRow, LearnerKind, Newcomer, Split};
 
 /// All learners of one split: baselines first, then by error.
 pub(super) fn scores(evaluation: &Evaluation, split: Split) -> Table {
@@ -133,7 +133,7 @@ pub(super) fn bounds(evaluation: &Evaluation, split: Split, shown: LearnerKind) 
             Column::text("interval").label("95 % interval"),
             Column::number("least_coverage", "%").label(format!("covered in the worst {}", group(split))),
             Column::number("bound_over_measured", "").label("bound / measured"),
-            Column::text("guarantee").label("guaranteed on average"),
+            Column::number("guaranteed_level", "%").label("guaranteed on average"),
         ],
     );
     let rows: Vec<_> =
@@ -146,7 +146,7 @@ pub(super) fn bounds(evaluation: &Evaluation, split: Split, shown: LearnerKind) 
             interval(found.coverage_interval),
             Value::number(100.0 * found.least_coverage, 1),
             Value::number(found.bound_over_measured, 2),
-            Value::Flag(found.guarantee == Guarantee::NewFamilies),
+            Value::number(100.0 * found.guaranteed_level, 1),
         ]);
     }
     (!rows.is_empty()).then_some(table)

@@ -7,6 +7,8 @@
 
 mod card;
 mod correction;
+mod file;
+mod form;
 mod judge;
 
 pub use correction::EffectVariances;
@@ -16,14 +18,16 @@ pub(crate) use judge::{Rehearsal, rehearse_devices, rehearse_families};
 use crate::calibrate::offset_of_groups;
 use crate::evaluate::OutOfFold;
 use crate::matrix::Matrix;
-use crate::{Error, Examples};
-use correction::{Correction, Effect, Form, Probes};
-use elastico_core::{Digest, Seed};
+use crate::{Error, Examples, Groups};
+use correction::{Effect, Probes};
+use elastico_core::Seed;
 use elastico_models::{
-    Backend, Body, Calibrated, FeatureSchema, ModelMetadata, ModelSpec, Prior, Verification, export,
-    load_bytes, prepare, verify,
+    Backend, Body, FeatureSchema, ModelMetadata, ModelSpec, Prior, Verification, export, load_bytes, prepare,
+    verify,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use file::{apply, widened, with_room};
+use form::{Best, DEVICE_FORMS, best, effects};
+use std::collections::BTreeSet;
 
 /// Numbers of probes that are rehearsed.
 const LEVELS_OF_PROBES: [usize; 4] = [1, 2, 4, 8];
@@ -32,108 +36,8 @@ const LEAST_DEVICE_PAIRS: usize = 10;
 /// From this many pairs on the bound is calibrated on the new rows themselves.
 const ENOUGH_PAIRS: usize = 20;
 
-/// Offsets alone: all that a handful of probes can carry.
-fn offsets_only() -> Form {
-    Form { is_scaled: false, is_shifted: false, has_offsets: true, has_residual: false }
-}
-
-/// What a new device may need, the plainest first.
-fn device_forms() -> [Form; 4] {
-    let line = Form { is_scaled: true, is_shifted: true, has_offsets: false, has_residual: false };
-    [
-        Form { is_scaled: false, ..line },
-        Form { has_offsets: true, ..line },
-        Form { has_residual: true, ..line },
-        Form { has_offsets: true, has_residual: true, ..line },
-    ]
-}
-
-/// A correction with what was found out about it.
-struct Best {
-    correction: Correction,
-    form: Form,
-    /// Log residuals by pair, each by a correction that had not seen the pair; empty where there was nothing to choose.
-    residuals: Vec<Vec<f64>>,
-    /// MAPE of the uncorrected model on the probes, and of the correction on probes held out.
-    mape: (f64, Option<f64>),
-}
-
-/// Fits the form that does best on held-out pairs of the probes. `variances` of the offsets are estimated from what the
-/// line leaves over where they are not given.
-fn best(
-    probes: &Probes<'_>,
-    rows: &[u32],
-    forms: &[Form],
-    variances: Option<&EffectVariances>,
-    is_new: impl Fn(Effect, u32) -> bool + Copy,
-    seed: Seed,
-) -> Result<Best, Error> {
-    let error = |rows: &[u32], predict: &dyn Fn(usize) -> f64| {
-        let sum: f64 = rows
-            .iter()
-            .map(|&row| ((predict(row as usize) - probes.measured[row as usize]).exp() - 1.0).abs())
-            .sum();
-        sum / rows.len().max(1) as f64
-    };
-    let fit = |rows: &[u32], form: Form| {
-        let own = || {
-            let plain = Form { has_offsets: false, has_residual: false, ..form };
-            let line = Correction::fit(probes, rows, plain, &EffectVariances::default(), |_, _| false, seed)?;
-            let left: Vec<f64> = rows
-                .iter()
-                .map(|&row| probes.measured[row as usize] - line.predict(probes, row as usize))
-                .collect();
-            Ok::<_, Error>(EffectVariances::estimate(probes.groups, rows, &left, |_, _| true))
-        };
-        let variances = match variances {
-            Some(given) => *given,
-            None => own()?,
-        };
-        Correction::fit(probes, rows, form, &variances, is_new, seed)
-    };
-    let before = error(rows, &|row| probes.base[row]);
-    let pairs: Vec<u32> = rows
-        .iter()
-        .map(|&row| probes.groups.pair[row as usize])
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
-    let folds = pairs.len().min(if pairs.len() < 20 { 20 } else { 10 });
-    let mut chosen: Option<(f64, Form, Vec<Vec<f64>>)> = None;
-    if folds >= 2 {
-        for &form in forms {
-            let mut residuals: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-            let mut sum = 0.0;
-            for fold in 0..folds {
-                let held = |row: &u32| {
-                    pairs
-                        .binary_search(&probes.groups.pair[*row as usize])
-                        .is_ok_and(|index| index % folds == fold)
-                };
-                let (test, train): (Vec<u32>, Vec<u32>) = rows.iter().copied().partition(held);
-                let correction = fit(&train, form)?;
-                sum += error(&test, &|row| correction.predict(probes, row)) * test.len() as f64;
-                for &row in &test {
-                    let left = probes.measured[row as usize] - correction.predict(probes, row as usize);
-                    residuals.entry(probes.groups.pair[row as usize]).or_default().push(left);
-                }
-            }
-            let mape = sum / rows.len() as f64;
-            // Of equals the plainer: it must be beaten by more than a hair.
-            if chosen.as_ref().is_none_or(|(least, ..)| mape < 0.99 * least) {
-                chosen = Some((mape, form, residuals.into_values().collect()));
-            }
-        }
-    }
-    let (after, form, residuals) = match chosen {
-        Some((mape, form, residuals)) => (Some(mape), form, residuals),
-        None => (None, forms[0], Vec::new()),
-    };
-    Ok(Best { correction: fit(rows, form)?, form, residuals, mape: (before, after) })
-}
-
 /// What the exported model carries so that it can be calibrated later.
-pub(crate) fn prior(examples: &Examples, held: &OutOfFold, upper_offset_log: BTreeMap<u32, f64>) -> Prior {
+pub(crate) fn prior(examples: &Examples, held: &OutOfFold, rehearsal: Rehearsal) -> Prior {
     let variances = judge::variances(examples, held);
     Prior {
         families: examples.groups.families.clone(),
@@ -147,7 +51,8 @@ pub(crate) fn prior(examples: &Examples, held: &OutOfFold, upper_offset_log: BTr
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into(),
-        upper_offset_log_by_probes: upper_offset_log,
+        upper_offset_log_by_probes: rehearsal.upper_offset_log,
+        belief_by_probes: rehearsal.belief,
     }
 }
 
@@ -262,25 +167,31 @@ pub fn calibrate_model(
             "every workload of the probes is known to the model, there is nothing to calibrate".to_owned(),
         );
     }
+    let spec = with_room(spec, base.len(), rows.len(), options.max_bytes);
+    // The trees of the correction may ask for a new family, if those of the base ask for families.
+    let spec = spec.with_features(&new_family_features(&spec.schema, groups, &new_families))?;
+    let wide = widened(examples, &spec.schema);
     let mut features = Vec::new();
-    for row in 0..examples.rows() {
-        prepare(&spec.physics, &spec.impute, examples.row(row), &mut features);
+    for row in wide.chunks_exact(spec.schema.width()) {
+        prepare(&spec.physics, &spec.impute, row, &mut features);
     }
     let features = Matrix::new(spec.prepared_width(), features);
-    let log = spec.log_slowdown(&examples.features);
+    let log = spec.log_slowdown(&wide);
     let measured: Vec<f64> = examples.slowdown.iter().map(|slowdown| slowdown.ln()).collect();
     let probes = Probes { base: &log, measured: &measured, features: &features, groups };
     let is_new = |effect: Effect, code: u32| match effect {
         Effect::SubjectFamily | Effect::CoRunnerFamily => new_families.contains(&code),
         Effect::Subject | Effect::CoRunner => new_workloads.contains(&code),
     };
+    let least = least_probes(examples, &new_workloads);
     let mut found = if is_new_device {
-        best(&probes, &rows, &device_forms(), None, is_new, options.seed)?
+        best(&probes, &rows, &DEVICE_FORMS, None, is_new, options.seed)?
     } else {
         let given = variances_of(&prior);
-        best(&probes, &rows, &[offsets_only()], Some(&given), is_new, options.seed)?
+        let belief =
+            prior.belief_by_probes.range(..=least as u32).next_back().map_or(1.0, |(_, belief)| *belief);
+        best(&probes, &rows, &[effects(belief)], Some(&given), is_new, options.seed)?
     };
-    let least = least_probes(examples, &new_workloads);
     let (upper_offset_log, bound) = bound(&spec, &prior, &found, is_new_device, least);
     let (onnx_spec, onnx) = loop {
         let onnx_spec = apply(&spec, &found, examples, upper_offset_log, is_new_device, base)?;
@@ -288,7 +199,7 @@ pub fn calibrate_model(
         if onnx.len() <= options.max_bytes {
             break (onnx_spec, onnx);
         }
-        // The base may fill its file already. Random trees are alike: half of them say nearly the same.
+        // Random trees are alike: half of them say nearly the same.
         match &mut found.correction.residual {
             Some(forest) if forest.trees.len() > 1 => forest.trees.truncate(forest.trees.len() / 2),
             _ => return Err(Error::TooLarge { bytes: onnx.len(), limit: options.max_bytes }),
@@ -312,6 +223,18 @@ pub fn calibrate_model(
     };
     model.card = card::card(&model, examples);
     Ok(model)
+}
+
+/// Indicators of families that a model which knows families by name does not have.
+fn new_family_features(schema: &FeatureSchema, groups: &Groups, new: &BTreeSet<u32>) -> Vec<String> {
+    if !schema.names().iter().any(|name| name.contains("_family=")) {
+        return Vec::new();
+    }
+    [Effect::SubjectFamily, Effect::CoRunnerFamily]
+        .into_iter()
+        .flat_map(|effect| new.iter().map(move |&code| effect.feature(groups, code)))
+        .filter(|name| schema.position(name).is_none())
+        .collect()
 }
 
 /// Why probes of new workloads would teach something else than their effects.
@@ -384,127 +307,4 @@ fn bound(spec: &ModelSpec, prior: &Prior, found: &Best, is_new_device: bool, lea
         ),
         None => (spec.upper_offset_log, "that of the base model".to_owned()),
     }
-}
-
-/// The calibrated model before it becomes a file.
-fn apply(
-    spec: &ModelSpec,
-    found: &Best,
-    examples: &Examples,
-    upper_offset_log: f64,
-    is_new_device: bool,
-    base: &[u8],
-) -> Result<ModelSpec, Error> {
-    let groups = &examples.groups;
-    let correction = &found.correction;
-    let wanted: BTreeMap<String, f64> = correction
-        .offsets
-        .iter()
-        .map(|((effect, code), offset)| (effect.feature(groups, *code), *offset))
-        .collect();
-    let extra: Vec<String> =
-        wanted.keys().filter(|name| spec.schema.position(name).is_none()).cloned().collect();
-    let added = extra.len();
-    let width = spec.schema.width();
-    let mut wide = spec.with_features(&extra)?;
-    let offsets = wanted
-        .iter()
-        .filter_map(|(name, offset)| Some((wide.schema.position(name)? as u32, *offset)))
-        .collect();
-    let residual = correction.residual.clone().map(|mut forest| {
-        // The trees were grown over rows without the new columns.
-        for node in forest.trees.iter_mut().flat_map(|tree| &mut tree.nodes) {
-            if !node.is_leaf() && node.feature as usize >= width {
-                node.feature += added as u32;
-            }
-        }
-        forest
-    });
-    wide.body = Body::Calibrated(Box::new(Calibrated {
-        base: wide.body,
-        scale: correction.scale,
-        shift: correction.shift,
-        offsets,
-        residual,
-    }));
-    wide.upper_offset_log = upper_offset_log;
-    if is_new_device {
-        // What the model knew of others says nothing here: the domain is that of the new measurements.
-        let domain = elastico_models::fit_domain(&examples.features, width)?;
-        wide.domain_lower[..width].copy_from_slice(&domain.lower);
-        wide.domain_upper[..width].copy_from_slice(&domain.upper);
-        for (have, seen) in wide.domain_missing[..width].iter_mut().zip(domain.missing) {
-            *have = seen;
-        }
-        wide.domain_distance = None;
-        wide.metadata.devices.clone_from(&groups.devices);
-        wide.metadata.sharing_modes.clone_from(&examples.origin.sharing_modes);
-    } else {
-        for column in 0..width {
-            let values =
-                (0..examples.rows()).map(|row| examples.row(row)[column]).filter(|value| value.is_finite());
-            for value in values {
-                wide.domain_lower[column] = wide.domain_lower[column].min(value);
-                wide.domain_upper[column] = wide.domain_upper[column].max(value);
-            }
-        }
-        // The probes were measured: rows of their workloads are near.
-        wide.domain_distance = wide.domain_distance.take().map(|distance| {
-            let far = distance
-                .distances(&widened(examples, &wide.schema))
-                .into_iter()
-                .fold(distance.limit(), f32::max);
-            distance.with_limit(far * 1.01)
-        });
-    }
-    // Scores and coverage are the base's; what is known of the calibrated model stands in the facts.
-    wide.metadata.scores.clear();
-    wide.metadata.achieved_coverage = None;
-    let mut fact = |name: &str, value: String| wide.metadata.facts.insert(name.to_owned(), value);
-    fact("calibrated_from", Digest::of([base]).to_string());
-    fact("calibrated_on", examples.origin.digest.to_string());
-    fact("calibration_rows", examples.rows().to_string());
-    fact("calibration_mape_before", format!("{:.4}", found.mape.0));
-    if let Some(after) = found.mape.1 {
-        fact("calibration_mape_after", format!("{after:.4}"));
-    }
-    fact("calibration_form", form_words(found.form));
-    let kept = examples.origin.licences.iter().filter(|source| !source.may_ship);
-    let kept: Vec<&str> = kept.map(|source| source.source.as_str()).collect();
-    if !kept.is_empty() {
-        let known = wide
-            .metadata
-            .facts
-            .get("shipping")
-            .map_or("forbidden by".to_owned(), |known| format!("{known},"));
-        wide.metadata.facts.insert("shipping".to_owned(), format!("{known} {}", kept.join(", ")));
-    }
-    Ok(wide)
-}
-
-fn form_words(form: Form) -> String {
-    let parts = [
-        (form.is_scaled, "factor"),
-        (form.is_shifted, "shift"),
-        (form.has_offsets, "offsets"),
-        (form.has_residual, "trees"),
-    ];
-    parts.into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect::<Vec<_>>().join(", ")
-}
-
-/// Rows of the examples with the columns of the calibrated model: 1 for the workload or family of the row.
-fn widened(examples: &Examples, schema: &FeatureSchema) -> Vec<f32> {
-    let groups = &examples.groups;
-    let width = examples.schema.width();
-    let mut rows = Vec::with_capacity(examples.rows() * schema.width());
-    for row in 0..examples.rows() {
-        rows.extend_from_slice(examples.row(row));
-        rows.extend(schema.names()[width..].iter().map(|name| {
-            let is = Effect::ALL
-                .into_iter()
-                .any(|effect| effect.feature(groups, effect.code(groups, row)) == *name);
-            f32::from(u8::from(is))
-        }));
-    }
-    rows
 }

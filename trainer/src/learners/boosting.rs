@@ -1,5 +1,6 @@
 //! Gradient boosting (Friedman 2001) with histograms, by forust.
 
+use super::few_families::cautious;
 use super::forest::leaf;
 use super::{BoostingOptions, Fitted, Learner, LearnerOptions, Training};
 use crate::Error;
@@ -29,7 +30,8 @@ impl Learner for Boosting {
         let fit = || boost(training, &options.boosting, seed, parallel);
         // On a thread of the pool, so that no parallel step is a hand-over from a caller that waits.
         let forest = if parallel { rayon::scope(|_| fit()) } else { fit() };
-        forest.map(Fitted::Forest).map_err(|reason| Error::Learner { learner: "boosting", reason })
+        let forest = forest.map_err(|reason| Error::Learner { learner: "boosting", reason })?;
+        Ok(cautious(Fitted::Forest(forest), training))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Extra trees (Geurts, Ernst & Wehenkel 2006), by smartcore.
 
+use super::few_families::cautious;
 use super::forest::{SubForest, grow};
-use super::shrink::shrunk;
 use super::{Fitted, ForestOptions, Learner, LearnerOptions, Training};
 use crate::Error;
 use crate::matrix::Matrix;
@@ -13,15 +13,9 @@ pub(crate) struct ExtraTrees;
 
 impl Learner for ExtraTrees {
     fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
-        let grown = |training: &Training<'_>, options: &ForestOptions| {
-            let Training { features, target, weights, .. } = training;
-            fit(features, target, *weights, options, seed).map(Fitted::Forest)
-        };
-        let base = grown(training, &options.extra_trees)?;
-        if !options.extra_trees.shrink {
-            return Ok(base);
-        }
-        shrunk(base, training, seed, |part| grown(part, &options.extra_trees.small()))
+        let Training { features, target, weights, .. } = training;
+        let forest = fit(features, target, *weights, &options.extra_trees, seed)?;
+        Ok(cautious(Fitted::Forest(forest), training))
     }
 }
 

@@ -8,11 +8,15 @@ pub(crate) struct Mean;
 
 impl Learner for Mean {
     fn fit(&self, training: &Training<'_>, _: &LearnerOptions, _: Seed) -> Result<Fitted, Error> {
-        let weight = |row| training.weight(row);
-        let (sum, total) =
-            training.target.iter().enumerate().fold((0.0, 0.0), |(sum, total), (row, target)| {
-                (sum + weight(row) * target, total + weight(row))
-            });
-        Ok(Fitted::Constant(sum / total))
+        Ok(Fitted::Constant(weighted_mean(training)))
     }
+}
+
+/// The mean of log slowdown.
+pub(super) fn weighted_mean(training: &Training<'_>) -> f64 {
+    let (sum, total) = training.target.iter().enumerate().fold((0.0, 0.0), |(sum, total), (row, target)| {
+        let weight = training.weight(row);
+        (sum + weight * target, total + weight)
+    });
+    sum / total
 }

@@ -4,6 +4,7 @@ mod boosting;
 mod elastic_net;
 mod extra_trees;
 mod factors;
+mod few_families;
 mod fitted;
 mod forest;
 mod gpu_lets;
@@ -16,7 +17,6 @@ mod random_forest;
 mod rule_tree;
 mod saturation;
 mod select;
-mod shrink;
 
 use crate::matrix::Matrix;
 use crate::{Error, Groups};
@@ -26,6 +26,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use extra_trees::grow_extra_trees;
+pub(crate) use few_families::FEWEST_FAMILIES;
 pub(crate) use fitted::Fitted;
 pub(crate) use least_squares::Normal;
 pub use options::{

@@ -79,17 +79,6 @@ pub struct ForestOptions {
     pub target: TreeTarget,
     /// How the trees are averaged; of trees on normalized throughput always harmonically.
     pub mean: TreeMean,
-    /// Whether rows of unknown families are drawn toward the mean as far as held-out families show to be right. Only where
-    /// families are features. It helps where few families say nothing about another (iGniter's four: 3.7 to 3.15 % MAPE, the
-    /// mean 3.05 %) and costs where they say something (Gavel's seven: 19.6 to 20.7 %).
-    pub shrink: bool,
-}
-
-impl ForestOptions {
-    /// The same with fewer trees, to find out something about the full one.
-    pub(crate) fn small(&self) -> Self {
-        Self { trees: self.trees.min(30), ..*self }
-    }
 }
 
 /// What the trees of a forest are fitted on.
@@ -126,7 +115,6 @@ impl Default for ForestOptions {
             features_ratio: 0.5,
             target: TreeTarget::Log,
             mean: TreeMean::Harmonic,
-            shrink: false,
         }
     }
 }
@@ -430,7 +418,6 @@ mod tests {
             ("features_ratio", "0.5"),
             ("mean", "\"harmonic\""),
             ("min_leaf", "1"),
-            ("shrink", "false"),
             ("target", "\"log\""),
             ("trees", "150"),
         ];

@@ -1,7 +1,7 @@
 //! Random forest (Breiman 2001), by smartcore.
 
+use super::few_families::cautious;
 use super::forest::{SubForest, grow};
-use super::shrink::shrunk;
 use super::{Fitted, ForestOptions, Learner, LearnerOptions, Training};
 use crate::Error;
 use elastico_core::Seed;
@@ -11,12 +11,7 @@ pub(crate) struct RandomForest;
 
 impl Learner for RandomForest {
     fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
-        let options = &options.random_forest;
-        let base = grown(training, options, seed)?;
-        if !options.shrink {
-            return Ok(base);
-        }
-        shrunk(base, training, seed, |part| grown(part, &options.small(), seed))
+        Ok(cautious(grown(training, &options.random_forest, seed)?, training))
     }
 }
 

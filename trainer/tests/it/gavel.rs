@@ -31,10 +31,10 @@ fn gavel() -> Option<Examples> {
 const RANDOM_PAIR: f64 = 0.067;
 /// 19.6 to 19.8 %; scikit-learn's extra trees at 20.6 %. With seven families the interval spans 17 to 22 %.
 const UNSEEN_FAMILY: f64 = 0.206;
-/// 14.9 to 15.2 %.
-const TWO_PROBES: f64 = 0.155;
-/// 11.0 to 11.7 %, interval 9 to 15 %.
-const FORTY_PAIRS: f64 = 0.125;
+/// 12.5 to 13.0 %.
+const TWO_PROBES: f64 = 0.132;
+/// 11.1 to 11.5 % with five seeds, interval 9 to 15 %.
+const FORTY_PAIRS: f64 = 0.112;
 
 #[test]
 fn extra_trees_hold_their_level_and_probes_help() {
@@ -86,7 +86,6 @@ fn an_unknown_family_of_igniter_costs_no_more_than_the_mean() {
     assert!(examples.schema.names().iter().any(|name| name == "subject_l2_throughput_ratio"));
     let mut settings = LearnerOptions::default();
     settings.extra_trees.features_ratio = 0.7;
-    settings.extra_trees.shrink = true;
     let options = EvaluateOptions {
         splits: vec![Split::RandomPair, Split::UnseenFamily],
         learners: vec![LearnerKind::Mean, LearnerKind::ExtraTrees],
@@ -98,7 +97,7 @@ fn an_unknown_family_of_igniter_costs_no_more_than_the_mean() {
     let scores = |split, learner| evaluation.row(split, learner).unwrap().scores.clone().unwrap();
     // 0.45 and 0.46 % with seeds 0 and 1.
     assert!(scores(Split::RandomPair, LearnerKind::ExtraTrees).mape < 0.0048);
-    // 3.15 % against 3.05 %: not above the mean by more than the interval of the mean says nothing about.
-    let (_, upper) = scores(Split::UnseenFamily, LearnerKind::Mean).mape_interval.unwrap();
-    assert!(scores(Split::UnseenFamily, LearnerKind::ExtraTrees).mape < upper);
+    // Three known families say nothing about a fourth, and are not asked.
+    let mean = scores(Split::UnseenFamily, LearnerKind::Mean).mape;
+    assert!(scores(Split::UnseenFamily, LearnerKind::ExtraTrees).mape <= mean);
 }
