@@ -1,6 +1,6 @@
 //! The figures of the page.
 
-use super::{group, name, percent, words};
+use super::{group, name, words};
 use elastico_core::{median, quantile};
 use elastico_report::{
     Dot, Dots, Origin, PredictedVsMeasured, PredictionPoint, ReliabilityPlot, ReliabilityPoint,
