@@ -70,10 +70,7 @@ pub(crate) fn generate(size: Size, seed: Seed, sharing: &[SharingMode]) -> Gener
             while gpus <= most {
                 one.shape.push(MeasuredShape {
                     pool: Some(pool.id.clone()),
-                    gpus,
-                    share_ratio: 1.0,
-                    step_seconds: Some(seconds / speed / f64::from(gpus).powf(exponent)),
-                    throughput_hertz: None,
+                    ..MeasuredShape::new(gpus, seconds / speed / f64::from(gpus).powf(exponent))
                 });
                 gpus *= 2;
             }

@@ -101,6 +101,7 @@ impl Allocator {
         earlier: Option<&Prices>,
     ) -> Result<Placement, Error> {
         self.options.check()?;
+        self.options.objective.check_jobs(&jobs.job)?;
         let mut instance = Instance::new(&self.cluster, &self.options, jobs, profiles, table);
         let warm: Option<PriceTable> =
             earlier.filter(|prices| !prices.prices.is_empty()).map(|prices| prices.table(&self.cluster));
@@ -185,22 +186,21 @@ fn assign(
     choice: Choice,
 ) -> Option<Assignment> {
     let family = &instance.families[job];
-    let weight = instance.weight_of(job);
-    let objective = instance.options.objective;
     let places = nodes.seats[job].iter();
     let seats = places.map(|seat| NodeGpus { node: seat.node as u32, gpus: seat.gpus.clone() }).collect();
-    let (shape, beside, price, slowdown) = match choice {
+    let (shape, beside, price, slowdown, value, restarts) = match choice {
         Choice::Waiting => return None,
         Choice::Single(at) => {
             let column = &instance.problem.singles[job][at];
             let shape = family.shapes[column.shape].clone();
-            (shape, None, cost(&dual.prices[column.pool], &column.demand), 1.0)
+            let restarts = instance.worths[job].restarts(&shape);
+            (shape, None, cost(&dual.prices[column.pool], &column.demand), 1.0, column.value, restarts)
         }
         Choice::Pair(at) => {
             let pair = &instance.problem.pairs[at];
             let other = pair.a + pair.b - job;
-            let shape = family.single_gpu(&instance.cluster.pool[pair.pool].id)?.clone();
-            let way = instance.pair_choice(job, other, pair.pool).ok()?.outcome;
+            let chosen = instance.pair_choice(job, other, pair.pool).ok()?;
+            let (shape, way) = (family.shapes[chosen.shapes[0]].clone(), chosen.outcome);
             let mut demand = shape.resources.amounts();
             demand[0] = 0.5;
             let beside = Beside {
@@ -211,12 +211,12 @@ fn assign(
                 limit: instance.limit_of(job),
             };
             let slowdown = way.slowdown[0].max(1.0);
-            (shape, Some(beside), cost(&dual.prices[pair.pool], &demand), slowdown)
+            let price = cost(&dual.prices[pair.pool], &demand);
+            (shape, Some(beside), price, slowdown, chosen.values[0], chosen.restarts[0])
         }
     };
-    let value = objective.value(weight, shape.normalized_throughput / slowdown);
     let step_seconds = shape.step_seconds * slowdown;
-    let why = match &beside {
+    let mut why = match &beside {
         None => format!(
             "{} GPU{} alone, worth {value:.3} at a price of {price:.3}",
             shape.gpus,
@@ -227,6 +227,9 @@ fn assign(
             beside.job, beside.sharing, beside.slowdown, beside.slowdown_upper, beside.limit
         ),
     };
+    if restarts {
+        why.push_str(", after a restart");
+    }
     Some(Assignment {
         job: jobs.job[job].id.clone(),
         pool: shape.pool.clone(),
@@ -236,6 +239,7 @@ fn assign(
         remaining_seconds: jobs.job[job].work_steps.map(|steps| steps * step_seconds),
         value,
         price,
+        restarts,
         why,
         shape,
     })

@@ -1,6 +1,6 @@
 //! What can go wrong, and where.
 
-use elastico_core::Hint;
+use elastico_core::{Hint, JobId};
 use std::path::PathBuf;
 
 /// Why an input was refused.
@@ -75,6 +75,18 @@ pub enum Error {
         /// The rule it breaks.
         rule: &'static str,
     },
+    /// A job that does not say what the options need.
+    #[error("job `{job}`: {field} is absent, {rule}")]
+    Job {
+        /// The job.
+        job: JobId,
+        /// The field that is missing.
+        field: &'static str,
+        /// What needs it.
+        rule: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The predictor failed.
     #[error("the predictor failed on {rows} rows")]
     Predictor {
@@ -95,6 +107,7 @@ impl Hint for Error {
             Self::Format { .. } => {
                 Some("name the file cluster.toml, jobs.toml, jobs.json or jobs.csv".to_owned())
             }
+            Self::Job { remedy, .. } => Some((*remedy).to_owned()),
             Self::Predictor { source, .. } => source.hint(),
             _ => None,
         }

@@ -1,15 +1,22 @@
 //! From jobs, profiles and predictions to columns.
 
+mod halves;
+
+pub(crate) use halves::PairChoice;
+use halves::{Alone, Half, fitting};
+
 use crate::cluster::Cluster;
 use crate::jobs::{Job, Jobs};
 use crate::options::Options;
-use crate::pairing::{Counts, PairOutcome, PairTable, find};
+use crate::pairing::{Counts, PairOutcome, PairTable};
 use crate::problem::{Pair, PriceTable, Problem, Single};
 use crate::resources::{Amounts, RESOURCES};
-use crate::shapes::{ShapeFamily, memory};
-use elastico_core::WorkloadKind;
+use crate::shapes::ShapeFamily;
+use crate::worth::Worth;
+use elastico_core::{JobId, WorkloadKind};
 use elastico_models::Profiles;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Why two jobs may not share a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,13 +62,6 @@ impl Refusal {
     }
 }
 
-/// A way for two jobs to share a GPU of a pool.
-#[derive(Clone, Debug)]
-pub(crate) struct PairChoice {
-    pub(crate) outcome: PairOutcome,
-    pub(crate) value: f64,
-}
-
 /// Two jobs, a pool, and what they are worth together on one GPU of it.
 pub(crate) type PairOffer = (usize, usize, usize, f64);
 
@@ -70,10 +70,11 @@ struct PairFacts {
     kind: WorkloadKind,
     tenant: Option<usize>,
     allow: bool,
-    weight: f64,
     limit: f64,
-    /// Per pool: normalised throughput with one GPU, what that takes, and the memory if it is known.
-    alone: Vec<Option<(f64, Amounts, Option<f64>)>>,
+    /// The job on the same GPU now.
+    beside: Option<usize>,
+    /// Per pool: what one GPU takes, and the shapes that a pair can have.
+    alone: Vec<Option<Alone>>,
 }
 
 /// Jobs on a cluster, turned into columns; pairs are found on demand.
@@ -81,6 +82,7 @@ pub(crate) struct Instance<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) options: &'a Options,
     pub(crate) families: Vec<ShapeFamily>,
+    pub(crate) worths: Vec<Worth>,
     pub(crate) problem: Problem,
     table: Option<&'a PairTable>,
     facts: Vec<PairFacts>,
@@ -108,14 +110,16 @@ impl<'a> Instance<'a> {
         let families: Vec<ShapeFamily> =
             jobs.job.iter().map(|job| ShapeFamily::of(job, cluster, profiles, options.scaling)).collect();
         let pool_of = |id: &elastico_core::PoolId| cluster.pool.iter().position(|pool| pool.id == *id);
-        let singles = families.iter().zip(&jobs.job).map(|(family, job)| {
-            let whole = family.shapes.iter().enumerate().filter(|(_, shape)| shape.is_whole());
-            whole
+        let worths: Vec<Worth> =
+            families.iter().zip(&jobs.job).map(|(family, job)| Worth::of(job, family, options)).collect();
+        let singles = families.iter().zip(&worths).zip(&jobs.job).map(|((family, worth), job)| {
+            family
+                .alone(job.current.as_ref())
                 .filter_map(|(at, shape)| {
                     Some(Single {
                         pool: pool_of(&shape.pool)?,
                         demand: shape.resources.amounts(),
-                        value: options.objective.value(job.weight, shape.normalized_throughput),
+                        value: worth.alone(shape),
                         shape: at,
                     })
                 })
@@ -129,9 +133,15 @@ impl<'a> Instance<'a> {
         let mut tenants: Vec<&str> = jobs.job.iter().filter_map(|job| job.tenant.as_deref()).collect();
         tenants.sort_unstable();
         tenants.dedup();
-        let facts = families.iter().zip(&jobs.job);
-        let facts =
-            facts.map(|(family, job)| facts_of(cluster, options, profiles, table, &tenants, family, job));
+        let running: BTreeMap<&JobId, usize> = if jobs.job.iter().any(|job| job.co_runner().is_some()) {
+            jobs.job.iter().enumerate().map(|(at, job)| (&job.id, at)).collect()
+        } else {
+            BTreeMap::new()
+        };
+        let facts = families.iter().zip(&worths).zip(&jobs.job).map(|((family, worth), job)| {
+            let beside = job.co_runner().and_then(|id| running.get(id).copied());
+            facts_of(cluster, options, table, &tenants, (family, worth, job), beside)
+        });
         let devices: Vec<Option<usize>> =
             cluster.pool.iter().map(|pool| table.and_then(|table| table.device(&pool.device))).collect();
         let mut instance = Self {
@@ -146,6 +156,7 @@ impl<'a> Instance<'a> {
             cluster,
             options,
             families,
+            worths,
             problem,
             table,
             devices,
@@ -215,24 +226,26 @@ impl<'a> Instance<'a> {
         else {
             return Err(Refusal::Cold);
         };
-        let (Some(memory_a), Some(memory_b)) = (alone_a.2, alone_b.2) else {
+        if !(alone_a.is_known() && alone_b.is_known()) {
             return Err(Refusal::MemoryUnknown);
-        };
+        }
         let (gpu_memory, node) = &self.nodes[pool];
-        if memory_a + memory_b > *gpu_memory {
+        let mut fitting = fitting(alone_a, alone_b, *gpu_memory).peekable();
+        if fitting.peek().is_none() {
             return Err(Refusal::Memory);
         }
-        if (2..RESOURCES).any(|at| alone_a.1[at] + alone_b.1[at] > node[at]) {
+        if (2..RESOURCES).any(|at| alone_a.amounts[at] + alone_b.amounts[at] > node[at]) {
             return Err(Refusal::Host);
         }
-        let worth = |slowdown: &[f64; 2]| {
-            self.options.objective.value(fact_a.weight, alone_a.0 / slowdown[0])
-                + self.options.objective.value(fact_b.weight, alone_b.0 / slowdown[1])
-        };
-        self.admissible[device][class_a * table.classes() + class_b]
-            .iter()
-            .filter(|way| way.upper[0] <= fact_a.limit && way.upper[1] <= fact_b.limit)
-            .map(|way| worth(&way.slowdown))
+        let ways = &self.admissible[device][class_a * table.classes() + class_b];
+        let safe = |way: &&Admissible| way.upper[0] <= fact_a.limit && way.upper[1] <= fact_b.limit;
+        fitting
+            .flat_map(|halves| {
+                ways.iter().filter(safe).map(move |way| {
+                    let (values, _) = self.pair_worth([a, b], halves, &way.slowdown);
+                    values[0] + values[1]
+                })
+            })
             .max_by(f64::total_cmp)
             .ok_or_else(|| {
                 let mut all = table.outcomes(device, class_a, class_b).peekable();
@@ -246,8 +259,12 @@ impl<'a> Instance<'a> {
             })
     }
 
-    /// The way of sharing behind [`Self::pair_value`].
+    /// The way of sharing behind [`Self::pair_value`], the same one from both sides.
     pub(crate) fn pair_choice(&self, a: usize, b: usize, pool: usize) -> Result<PairChoice, Refusal> {
+        if a > b {
+            // Of equally good ways the first is taken: in one order of the jobs, or their halves would not meet.
+            return self.pair_choice(b, a, pool).map(PairChoice::swapped);
+        }
         self.pair_value(a, b, pool)?;
         let (fact_a, fact_b) = (&self.facts[a], &self.facts[b]);
         let known = self.table.zip(self.devices[pool]).zip(fact_a.class.zip(fact_b.class));
@@ -261,36 +278,49 @@ impl<'a> Instance<'a> {
                 && outcome.upper[1] <= fact_b.limit.min(self.options.limit)
         };
         let mut best: Option<PairChoice> = None;
-        for outcome in table.outcomes(device, class_a, class_b).filter(safe) {
-            let value = self.options.objective.value(fact_a.weight, alone_a.0 / outcome.slowdown[0].max(1.0))
-                + self.options.objective.value(fact_b.weight, alone_b.0 / outcome.slowdown[1].max(1.0));
-            if best.as_ref().is_none_or(|best| value > best.value) {
-                best = Some(PairChoice { outcome, value });
+        for halves in fitting(alone_a, alone_b, self.nodes[pool].0) {
+            for outcome in table.outcomes(device, class_a, class_b).filter(safe) {
+                let slowdown = outcome.slowdown.map(|ratio| ratio.max(1.0));
+                let (values, restarts) = self.pair_worth([a, b], halves, &slowdown);
+                let value = values[0] + values[1];
+                if best.as_ref().is_none_or(|best| value > best.values[0] + best.values[1]) {
+                    let shapes = halves.map(|half| half.shape);
+                    best = Some(PairChoice { outcome, shapes, values, restarts });
+                }
             }
         }
         best.ok_or(Refusal::Limit)
     }
 
+    /// What each of two jobs is worth beside the other, and whether it must be restarted.
+    fn pair_worth(&self, jobs: [usize; 2], halves: [&Half; 2], slowdown: &[f64; 2]) -> ([f64; 2], [bool; 2]) {
+        let together =
+            self.facts[jobs[0]].beside == Some(jobs[1]) || self.facts[jobs[1]].beside == Some(jobs[0]);
+        let side = |at: usize| {
+            let worth = &self.worths[jobs[at]];
+            (worth, halves[at].throughput / slowdown[at], halves[at].stays)
+        };
+        Worth::pair([side(0), side(1)], together)
+    }
+
     pub(crate) fn pair_demand(&self, a: usize, b: usize, pool: usize) -> Amounts {
         let mut demand = [0.0; RESOURCES];
         for job in [a, b] {
-            if let Some((_, amounts, _)) = &self.facts[job].alone[pool] {
-                for (sum, amount) in demand.iter_mut().zip(amounts) {
+            if let Some(alone) = &self.facts[job].alone[pool] {
+                for (sum, amount) in demand.iter_mut().zip(&alone.amounts) {
                     *sum += amount;
                 }
             }
         }
         demand[0] = 1.0;
+        // The fastest shapes of both need not fit together; those of the pair do.
+        demand[1] = demand[1].min(self.nodes[pool].0);
         demand
     }
 
     /// The stricter of the option's and the job's limit.
     pub(crate) fn limit_of(&self, job: usize) -> f64 {
         self.facts[job].limit.min(self.options.limit)
-    }
-
-    pub(crate) fn weight_of(&self, job: usize) -> f64 {
-        self.facts[job].weight
     }
 
     /// Jobs that could share at all, so that scans of pairs leave the others out.
@@ -375,7 +405,7 @@ impl<'a> Instance<'a> {
     /// Per pool and job: what the host resources of its half of a pair cost.
     pub(crate) fn pair_costs(&self, prices: &PriceTable) -> Vec<Vec<f64>> {
         let of = |pool: usize, fact: &PairFacts| {
-            let amounts = fact.alone[pool].as_ref().map_or([0.0; RESOURCES], |alone| alone.1);
+            let amounts = fact.alone[pool].as_ref().map_or([0.0; RESOURCES], |alone| alone.amounts);
             (1..RESOURCES).filter(|at| prices[pool][*at] > 0.0).map(|at| prices[pool][at] * amounts[at]).sum()
         };
         (0..self.nodes.len()).map(|pool| self.facts.iter().map(|fact| of(pool, fact)).collect()).collect()
@@ -404,24 +434,22 @@ pub(crate) fn push_top<T>(
 fn facts_of(
     cluster: &Cluster,
     options: &Options,
-    profiles: &Profiles,
     table: Option<&PairTable>,
     tenants: &[&str],
-    family: &ShapeFamily,
-    job: &Job,
+    (family, worth, job): (&ShapeFamily, &Worth, &Job),
+    beside: Option<usize>,
 ) -> PairFacts {
-    let alone = cluster.pool.iter().map(|pool| {
-        let shape = family.single_gpu(&pool.id).filter(|_| job.gpus_min == 1)?;
-        let profile = job.workload.as_ref().and_then(|workload| find(profiles, workload, &pool.device));
-        Some((shape.normalized_throughput, shape.resources.amounts(), memory(job, profile)))
-    });
+    let alone = cluster
+        .pool
+        .iter()
+        .map(|pool| if job.gpus_min == 1 { Alone::of(family, worth, &pool.id) } else { None });
     PairFacts {
         class: job.workload.as_ref().zip(table).and_then(|(workload, table)| table.class(workload)),
         kind: family.kind,
         tenant: job.tenant.as_deref().and_then(|tenant| tenants.binary_search(&tenant).ok()),
         allow: job.allow_sharing && !options.sharing.is_empty(),
-        weight: job.weight,
         limit: job.slo_slowdown.unwrap_or(f64::INFINITY),
+        beside,
         alone: alone.collect(),
     }
 }

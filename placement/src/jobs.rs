@@ -1,7 +1,12 @@
 //! What wants to run.
 
+mod check;
+mod csv;
+
 use crate::Error;
 use crate::input::{self, Format, Source};
+use crate::settings::{SettingNames, Settings};
+use crate::shapes::{BatchPoint, Goodput};
 use elastico_core::{JobId, PoolId, WorkloadId, WorkloadKind, suggest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +28,10 @@ const fn one() -> f64 {
 
 const fn one_gpu() -> u32 {
     1
+}
+
+const fn half_a_minute() -> f64 {
+    30.0
 }
 
 const fn yes() -> bool {
@@ -50,6 +59,9 @@ pub struct Job {
     /// When it came, from the start of the trace.
     #[serde(default)]
     pub arrival_seconds: f64,
+    /// How long it has waited so far, the time that it ran not counted; the objective `srpt` ages by it.
+    #[serde(default)]
+    pub waited_seconds: f64,
     /// Steps that are left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_steps: Option<f64>,
@@ -84,9 +96,25 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub pools: Vec<PoolId>,
-    /// Measured shapes; they take precedence over the profile.
+    /// Where and how it runs now; absent = it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<Current>,
+    /// Time that a change of its shape costs: checkpoint, restart, warm-up. It counts where `current` is given; 30 s is what
+    /// Pollux assumes.
+    #[serde(default = "half_a_minute")]
+    pub switch_seconds: f64,
+    /// Measured shapes; they take precedence over the profile. A job has these, or `batch`, or `goodput`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<MeasuredShape>,
+    /// Throughput of inference by batch size, with the memory that it takes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batch: Vec<BatchPoint>,
+    /// Goodput of training by GPUs and batch size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<Goodput>,
+    /// How the job's entry point names the settings that `batch` and `goodput` choose.
+    #[serde(default)]
+    pub setting_names: SettingNames,
 }
 
 impl Job {
@@ -98,6 +126,7 @@ impl Job {
             kind: None,
             weight: 1.0,
             arrival_seconds: 0.0,
+            waited_seconds: 0.0,
             work_steps: None,
             slo_slowdown: None,
             memory_bytes: None,
@@ -109,13 +138,54 @@ impl Job {
             gpus_min: 1,
             gpus_max: None,
             pools: Vec::new(),
+            current: None,
+            switch_seconds: half_a_minute(),
             shape: Vec::new(),
+            batch: Vec::new(),
+            goodput: None,
+            setting_names: SettingNames::default(),
         }
+    }
+
+    /// The job that is on the same GPU now.
+    pub fn co_runner(&self) -> Option<&JobId> {
+        self.current.as_ref()?.beside.as_ref()
+    }
+
+    /// Time that its work takes at a speed in steps per second, where the work is known.
+    pub fn remaining_seconds(&self, hertz: f64) -> Option<f64> {
+        self.work_steps.map(|steps| steps / hertz)
     }
 
     /// Most GPUs that it may use.
     pub fn most_gpus(&self) -> u32 {
         self.gpus_max.unwrap_or(self.gpus_min).max(self.gpus_min)
+    }
+}
+
+/// What a job that runs has now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Current {
+    /// The pool.
+    #[schemars(with = "String")]
+    pub pool: PoolId,
+    /// GPUs.
+    #[serde(default = "one_gpu")]
+    pub gpus: u32,
+    /// The job on the same GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub beside: Option<JobId>,
+    /// The settings that it was started with; empty = a shape with this pool and these GPUs is the same shape.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
+}
+
+impl Current {
+    /// So many GPUs of a pool, without co-runner.
+    pub const fn new(pool: PoolId, gpus: u32) -> Self {
+        Self { pool, gpus, beside: None, settings: Settings::new() }
     }
 }
 
@@ -139,86 +209,43 @@ pub struct MeasuredShape {
     /// Steps per second; either this or the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput_hertz: Option<f64>,
+    /// Device memory per GPU in this shape; the job's where absent, as with the other amounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<f64>,
+    /// Host cores per GPU in this shape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_cores: Option<f64>,
+    /// Host memory per GPU in this shape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory_bytes: Option<f64>,
+    /// Host network bandwidth per GPU in this shape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_bytes_per_second: Option<f64>,
+    /// Settings that make this shape, by the names that the job's entry point reads.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
 }
 
 impl MeasuredShape {
+    /// So many whole GPUs of every pool, with the time of a step.
+    pub const fn new(gpus: u32, step_seconds: f64) -> Self {
+        Self {
+            pool: None,
+            gpus,
+            share_ratio: 1.0,
+            step_seconds: Some(step_seconds),
+            throughput_hertz: None,
+            memory_bytes: None,
+            host_cores: None,
+            host_memory_bytes: None,
+            network_bytes_per_second: None,
+            settings: Settings::new(),
+        }
+    }
+
     /// Time of one step in seconds. `None` only for a shape that was never validated.
     pub fn seconds(&self) -> Option<f64> {
         self.step_seconds.or_else(|| self.throughput_hertz.map(|rate| 1.0 / rate))
-    }
-}
-
-/// A line of `jobs.csv`: the flat fields of [`Job`].
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Row {
-    id: JobId,
-    workload: Option<WorkloadId>,
-    kind: Option<WorkloadKind>,
-    weight: Option<f64>,
-    arrival_seconds: Option<f64>,
-    work_steps: Option<f64>,
-    slo_slowdown: Option<f64>,
-    memory_bytes: Option<f64>,
-    host_cores: Option<f64>,
-    host_memory_bytes: Option<f64>,
-    network_bytes_per_second: Option<f64>,
-    tenant: Option<String>,
-    allow_sharing: Option<bool>,
-    gpus_min: Option<u32>,
-    gpus_max: Option<u32>,
-    step_seconds: Option<f64>,
-}
-
-const COLUMNS: [&str; 16] = [
-    "id",
-    "workload",
-    "kind",
-    "weight",
-    "arrival_seconds",
-    "work_steps",
-    "slo_slowdown",
-    "memory_bytes",
-    "host_cores",
-    "host_memory_bytes",
-    "network_bytes_per_second",
-    "tenant",
-    "allow_sharing",
-    "gpus_min",
-    "gpus_max",
-    "step_seconds",
-];
-
-impl From<Row> for Job {
-    fn from(row: Row) -> Self {
-        let plain = Self::new(row.id, row.workload);
-        Self {
-            kind: row.kind,
-            weight: row.weight.unwrap_or(plain.weight),
-            arrival_seconds: row.arrival_seconds.unwrap_or(plain.arrival_seconds),
-            work_steps: row.work_steps,
-            slo_slowdown: row.slo_slowdown,
-            memory_bytes: row.memory_bytes,
-            host_cores: row.host_cores.unwrap_or(plain.host_cores),
-            host_memory_bytes: row.host_memory_bytes.unwrap_or(0.0),
-            network_bytes_per_second: row.network_bytes_per_second.unwrap_or(0.0),
-            tenant: row.tenant,
-            allow_sharing: row.allow_sharing.unwrap_or(true),
-            gpus_min: row.gpus_min.unwrap_or(1),
-            gpus_max: row.gpus_max,
-            shape: row
-                .step_seconds
-                .map(|seconds| MeasuredShape {
-                    pool: None,
-                    gpus: row.gpus_min.unwrap_or(1),
-                    share_ratio: 1.0,
-                    step_seconds: Some(seconds),
-                    throughput_hertz: None,
-                })
-                .into_iter()
-                .collect(),
-            ..plain
-        }
     }
 }
 
@@ -258,45 +285,6 @@ impl Jobs {
         Self::checked(jobs, text, file, Format::Json)
     }
 
-    /// Reads and checks jobs from CSV: the flat fields, an empty cell is the default.
-    ///
-    /// # Errors
-    /// [`Error`] with file, line, field, value and rule.
-    pub fn from_csv(text: &str, file: &Path) -> Result<Self, Error> {
-        let syntax = |line: usize, column: usize, message: String, suggestion| Error::Syntax {
-            file: file.to_owned(),
-            line,
-            column,
-            message,
-            suggestion,
-        };
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
-        let headers = reader.headers().map_err(|error| syntax(1, 1, error.to_string(), None))?.clone();
-        if let Some((at, unknown)) = headers.iter().enumerate().find(|(_, name)| !COLUMNS.contains(name)) {
-            let near = suggest(unknown, COLUMNS).map(str::to_owned);
-            return Err(syntax(1, at + 1, format!("unknown field `{unknown}`"), near));
-        }
-        let mut job = Vec::new();
-        for record in reader.records() {
-            let record = record.map_err(|error| {
-                let line = error.position().map_or(1, |position| position.line() as usize);
-                syntax(line, 1, error.to_string(), None)
-            })?;
-            let line = record.position().map_or(1, |position| position.line() as usize);
-            let row: Row = record.deserialize(Some(&headers)).map_err(|error| match error.kind() {
-                csv::ErrorKind::Deserialize { err, .. } => {
-                    let at = err.field().unwrap_or(0) as usize;
-                    let name = headers.get(at).unwrap_or("id");
-                    let value = record.get(at).unwrap_or("");
-                    syntax(line, at + 1, format!("{name} is `{value}`: {}", err.kind()), None)
-                }
-                _ => syntax(line, 1, error.to_string(), None),
-            })?;
-            job.push(row.into());
-        }
-        Self::checked(Self { job }, text, file, Format::Csv)
-    }
-
     fn checked(jobs: Self, text: &str, file: &Path, format: Format) -> Result<Self, Error> {
         let source = Source { file: file.to_owned(), text, format, table: "job" };
         let mut ids = BTreeSet::new();
@@ -320,62 +308,5 @@ impl Jobs {
             name: id.to_owned(),
             suggestion: suggest(id, self.job.iter().map(|job| job.id.as_str())).map(str::to_owned),
         })
-    }
-}
-
-impl Job {
-    fn check(&self, source: &Source<'_>, entry: (usize, &str)) -> Result<(), Error> {
-        source.number(entry, "weight", Some(self.weight), 0.0, false)?;
-        source.number(entry, "arrival_seconds", Some(self.arrival_seconds), 0.0, false)?;
-        source.number(entry, "work_steps", self.work_steps, 0.0, false)?;
-        source.number(entry, "slo_slowdown", self.slo_slowdown, 1.0, false)?;
-        source.number(entry, "memory_bytes", self.memory_bytes, 0.0, false)?;
-        source.number(entry, "host_cores", Some(self.host_cores), 0.0, false)?;
-        source.number(entry, "host_memory_bytes", Some(self.host_memory_bytes), 0.0, false)?;
-        source.number(entry, "network_bytes_per_second", Some(self.network_bytes_per_second), 0.0, false)?;
-        if self.gpus_min == 0 {
-            return Err(source.refuse(entry, "gpus_min", 0, "it must be at least 1", None));
-        }
-        if let Some(most) = self.gpus_max.filter(|most| *most < self.gpus_min) {
-            let rule = format!("it must be at least gpus_min, {}", self.gpus_min);
-            return Err(source.refuse(entry, "gpus_max", most, rule, None));
-        }
-        if self.workload.is_none() && self.shape.is_empty() {
-            let remedy = "give `workload` (of the profiles) or a measured `[[job.shape]]`".to_owned();
-            return Err(source.refuse(
-                entry,
-                "workload",
-                "absent",
-                "nothing says how fast the job runs",
-                Some(remedy),
-            ));
-        }
-        for shape in &self.shape {
-            source.number(entry, "step_seconds", shape.step_seconds, 0.0, true)?;
-            source.number(entry, "throughput_hertz", shape.throughput_hertz, 0.0, true)?;
-            source.number(entry, "share_ratio", Some(shape.share_ratio), 0.0, true)?;
-            if shape.share_ratio > 1.0 {
-                return Err(source.refuse(
-                    entry,
-                    "share_ratio",
-                    shape.share_ratio,
-                    "it must be at most 1",
-                    None,
-                ));
-            }
-            if shape.gpus == 0 {
-                return Err(source.refuse(entry, "gpus", 0, "a shape needs at least 1 GPU", None));
-            }
-            if shape.step_seconds.is_some() == shape.throughput_hertz.is_some() {
-                return Err(source.refuse(
-                    entry,
-                    "step_seconds",
-                    shape.step_seconds.map_or("absent".to_owned(), |seconds| seconds.to_string()),
-                    "a shape needs exactly one of step_seconds and throughput_hertz",
-                    None,
-                ));
-            }
-        }
-        Ok(())
     }
 }

@@ -57,6 +57,7 @@ mod instance;
 mod jobs;
 mod matching;
 mod nodes;
+mod objective;
 mod options;
 mod pairing;
 mod placement;
@@ -66,17 +67,20 @@ mod provenance;
 mod resources;
 mod rounding;
 mod schema;
+mod settings;
 mod shapes;
 mod simplex;
 pub mod whatif;
+mod worth;
 
 pub use allocate::Allocator;
 pub use cluster::{Cluster, Pool};
 pub use error::Error;
 pub use explain::{EXPLANATION_SCHEMA, Explanation, PricedPartner, PricedShape};
 pub use instance::Refusal;
-pub use jobs::{Job, Jobs, MeasuredShape};
-pub use options::{Objective, Options, PairKinds};
+pub use jobs::{Current, Job, Jobs, MeasuredShape};
+pub use objective::Objective;
+pub use options::{Options, PairKinds};
 pub use pairing::{PairOutcome, PairTable};
 pub use placement::{
     Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, Violation, WaitReason, Waiting, check,
@@ -85,7 +89,8 @@ pub use prices::{Price, Prices};
 pub use provenance::{Basis, ModelIdentity};
 pub use resources::{Resource, Resources};
 pub use schema::schemas;
-pub use shapes::{Dropped, Origin, ScalingLaw, Shape, ShapeFamily};
+pub use settings::{Setting, SettingNames, Settings};
+pub use shapes::{BatchPoint, Dropped, Goodput, Origin, ScalingLaw, Shape, ShapeFamily, Timing};
 
 #[cfg(test)]
 mod laws;

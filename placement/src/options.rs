@@ -1,30 +1,11 @@
 //! What the owner of the cluster allows and wants.
 
 use crate::Error;
+use crate::objective::Objective;
 use crate::shapes::ScalingLaw;
 use elastico_core::{Seed, SharingMode, WorkloadKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// What is maximised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Objective {
-    /// Σ weight · normalised throughput.
-    #[default]
-    Throughput,
-    /// Σ weight · ln(1 + normalised throughput): the second GPU of a job is worth less than the first of another.
-    Log,
-}
-
-impl Objective {
-    pub(crate) fn value(self, weight: f64, throughput: f64) -> f64 {
-        match self {
-            Self::Throughput => weight * throughput,
-            Self::Log => weight * throughput.ln_1p(),
-        }
-    }
-}
 
 /// Which kinds may share a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +53,9 @@ pub struct Options {
     pub share_across_tenants: bool,
     /// What is maximised.
     pub objective: Objective,
+    /// How long a job is expected to stay in a shape; a job that runs gives up the part `switch_seconds` / this of the
+    /// utility of every other shape.
+    pub horizon_seconds: f64,
     /// How training scales where it was not measured.
     pub scaling: ScalingLaw,
     /// Partners of a job that the price search begins with; more are added while they pay.
@@ -104,6 +88,7 @@ impl Default for Options {
             pairs: PairKinds::default(),
             share_across_tenants: false,
             objective: Objective::default(),
+            horizon_seconds: 3600.0,
             scaling: ScalingLaw::default(),
             partners: 10,
             tolerance: 1e-4,
@@ -123,6 +108,10 @@ impl Options {
         if !(self.tolerance > 0.0 && self.tolerance < 1.0) {
             return refuse("tolerance", self.tolerance, "it must be between 0 and 1");
         }
+        if !(self.horizon_seconds.is_finite() && self.horizon_seconds > 0.0) {
+            return refuse("horizon_seconds", self.horizon_seconds, "it must be a time above 0");
+        }
+        self.objective.check()?;
         let ratio = |value: f64| (0.0..=1.0).contains(&value);
         if !ratio(self.scaling.within_node) {
             return refuse("scaling.within_node", self.scaling.within_node, "it must be within 0 and 1");

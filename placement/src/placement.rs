@@ -58,6 +58,9 @@ pub struct Assignment {
     pub value: f64,
     /// What its resources cost at the prices; the slot of a pair is charged to both by half.
     pub price: f64,
+    /// Whether it runs now and must be stopped and started again for this; `false` for a job that waited.
+    #[serde(default)]
+    pub restarts: bool,
     /// One sentence.
     pub why: String,
 }

@@ -1,53 +1,37 @@
 //! In which configurations a job can run, and how fast in each.
 
+mod batch;
+mod goodput;
+mod measured;
+mod prune;
+mod scaling;
+
+pub use batch::BatchPoint;
+pub use goodput::{Goodput, Timing};
+pub use scaling::ScalingLaw;
+
 use crate::cluster::{Cluster, Pool};
-use crate::jobs::Job;
+use crate::jobs::{Current, Job, MeasuredShape};
 use crate::resources::Resources;
-use elastico_core::{DeviceKind, JobId, PoolId, WorkloadKind};
+use crate::settings::Settings;
+use elastico_core::{JobId, PoolId, WorkloadKind};
 use elastico_models::{Profiles, WorkloadProfile};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Where the performance of a shape comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Origin {
     /// Measured on a device.
     Measured,
     /// Computed by the fluid model of a device.
     Simulated,
+    /// Computed by a model whose parameters were fitted to measurements of this job: its goodput.
+    Fitted,
     /// Extrapolated by the scaling law from another shape.
     Assumed,
-}
-
-/// How the throughput of training grows with GPUs where it was not measured.
-///
-/// throughput(n) = throughput(1) · n^`within_node` up to one node, and beyond that grows with the nodes to the power
-/// `across_nodes`. With two measured points or more the exponent within a node is fitted instead.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ScalingLaw {
-    /// Exponent within a node, 0..=1.
-    pub within_node: f64,
-    /// Exponent over nodes, 0..=1.
-    pub across_nodes: f64,
-}
-
-impl Default for ScalingLaw {
-    /// 0.9 and 0.8: an assumption, not a measurement, which is why such shapes are marked `assumed`. Two measured points
-    /// of the job replace it.
-    fn default() -> Self {
-        Self { within_node: 0.9, across_nodes: 0.8 }
-    }
-}
-
-impl ScalingLaw {
-    fn growth(self, gpus: u32, per_node: u32) -> f64 {
-        let inside = f64::from(gpus.min(per_node.max(1)));
-        let nodes = (f64::from(gpus) / f64::from(per_node.max(1))).max(1.0);
-        inside.powf(self.within_node) * nodes.powf(self.across_nodes)
-    }
 }
 
 /// One feasible configuration of a job.
@@ -67,12 +51,23 @@ pub struct Shape {
     pub resources: Resources,
     /// Where its performance comes from.
     pub origin: Origin,
+    /// What the job's entry point is started with, by the names that it reads.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
 }
 
 impl Shape {
     /// Whether it has its GPUs alone.
     pub fn is_whole(&self) -> bool {
         self.share_ratio >= 1.0
+    }
+}
+
+impl Current {
+    /// Whether the job runs in this shape.
+    pub fn is(&self, shape: &Shape) -> bool {
+        let same_settings = self.settings.is_empty() || self.settings == shape.settings;
+        self.pool == shape.pool && self.gpus == shape.gpus && same_settings
     }
 }
 
@@ -87,7 +82,11 @@ pub struct Dropped {
     pub reason: String,
 }
 
-/// All shapes of one job, none dominated by another of its pool.
+/// All shapes of one job, none made useless by another of its pool.
+///
+/// A shape stays where no other of the pool is as fast with as little of everything: GPUs, host cores, host memory and
+/// network. With one GPU device memory counts as well, since a slower shape that leaves more of it can have a co-runner. The
+/// shape in which the job runs now always stays.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShapeFamily {
     /// The job.
@@ -96,135 +95,90 @@ pub struct ShapeFamily {
     pub kind: WorkloadKind,
     /// Steps per second of the reference: the fastest shape with the fewest GPUs. Throughputs are relative to it.
     pub reference_hertz: f64,
-    /// The shapes, by pool, then GPUs, then share.
+    /// The shapes, by pool, then GPUs, then share, then speed.
     pub shapes: Vec<Shape>,
     /// What was left out and why.
     pub dropped: Vec<Dropped>,
 }
 
 /// The profile of a workload on a chip, whether it was measured there or simulated.
-pub(crate) fn profile<'a>(profiles: &'a Profiles, job: &Job, device: &str) -> Option<&'a WorkloadProfile> {
+fn profile<'a>(profiles: &'a Profiles, job: &Job, device: &str) -> Option<&'a WorkloadProfile> {
     let workload = job.workload.as_ref()?;
     crate::pairing::find(profiles, workload, device)
 }
 
-/// Device memory per GPU in bytes, from the job or its profile.
-pub(crate) fn memory(job: &Job, profile: Option<&WorkloadProfile>) -> Option<f64> {
-    let of_profile = || profile?.fields.get("footprint_bytes").copied().filter(|bytes| bytes.is_finite());
-    job.memory_bytes.or_else(of_profile)
-}
-
-#[derive(Clone, Copy)]
-struct Point {
-    seconds: f64,
-    origin: Origin,
-}
-
-/// Known performance, by GPUs and share in millionths.
-type Points = BTreeMap<(u32, u32), Point>;
-
+/// A whole GPU, in the unit of [`Candidate::share`].
 const FULL: u32 = 1_000_000;
 
-fn points(job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>) -> Points {
-    let mut points = Points::new();
-    if let Some(profile) = profile {
-        let origin =
-            if profile.device_kind == DeviceKind::Simulated { Origin::Simulated } else { Origin::Measured };
-        let full = profile.fields.get("step_seconds").map(|seconds| (1.0, *seconds));
-        let shares = profile.shares.iter().map(|point| (point.share_ratio, point.step_seconds));
-        for (share, seconds) in shares.chain(full) {
-            if seconds.is_finite() && seconds > 0.0 && share > 0.0 && share <= 1.0 {
-                points.insert((1, (share * f64::from(FULL)).round() as u32), Point { seconds, origin });
-            }
+/// What a shape takes for each of its GPUs.
+#[derive(Clone, Debug, Default)]
+struct PerGpu {
+    memory: Option<f64>,
+    host_cores: f64,
+    host_memory: f64,
+    network: f64,
+}
+
+impl PerGpu {
+    fn of(job: &Job, profile: Option<&WorkloadProfile>) -> Self {
+        let footprint = || profile?.fields.get("footprint_bytes").copied().filter(|bytes| bytes.is_finite());
+        Self {
+            memory: job.memory_bytes.or_else(footprint),
+            host_cores: job.host_cores,
+            host_memory: job.host_memory_bytes,
+            network: job.network_bytes_per_second,
         }
     }
-    // A shape for every pool first, so that one for this pool replaces it.
-    for general in [true, false] {
-        for shape in job.shape.iter().filter(|shape| shape.pool.is_none() == general) {
-            if shape.pool.as_ref().is_none_or(|id| *id == pool.id)
-                && let Some(seconds) = shape.seconds()
-            {
-                let share = (shape.share_ratio * f64::from(FULL)).round() as u32;
-                points.insert((shape.gpus, share), Point { seconds, origin: Origin::Measured });
-            }
+
+    fn with(&self, shape: &MeasuredShape) -> Self {
+        Self {
+            memory: shape.memory_bytes.or(self.memory),
+            host_cores: shape.host_cores.unwrap_or(self.host_cores),
+            host_memory: shape.host_memory_bytes.unwrap_or(self.host_memory),
+            network: shape.network_bytes_per_second.unwrap_or(self.network),
         }
     }
-    points
-}
 
-/// The exponent of throughput over GPUs by least squares on logarithms, where two points say something.
-fn fitted_exponent(whole: &[(u32, Point)]) -> Option<f64> {
-    if whole.len() < 2 {
-        return None;
+    fn times(&self, gpus: u32, share_ratio: f64) -> Resources {
+        let count = f64::from(gpus);
+        Resources {
+            gpu_slots: count * share_ratio,
+            gpu_memory_bytes: count * self.memory.unwrap_or(0.0),
+            host_cores: count * self.host_cores,
+            host_memory_bytes: count * self.host_memory,
+            network_bytes_per_second: count * self.network,
+        }
     }
-    let logs: Vec<(f64, f64)> =
-        whole.iter().map(|(gpus, point)| (f64::from(*gpus).ln(), -point.seconds.ln())).collect();
-    let count = logs.len() as f64;
-    let (x_mean, y_mean) =
-        (logs.iter().map(|(x, _)| x).sum::<f64>() / count, logs.iter().map(|(_, y)| y).sum::<f64>() / count);
-    let covariance: f64 = logs.iter().map(|(x, y)| (x - x_mean) * (y - y_mean)).sum();
-    let variance: f64 = logs.iter().map(|(x, _)| (x - x_mean).powi(2)).sum();
-    Some((covariance / variance).clamp(0.0, 1.0))
 }
 
-/// The GPU counts worth trying: powers of two and both ends, since others leave nodes torn.
-fn counts(job: &Job, measured: &Points) -> BTreeSet<u32> {
-    let (least, most) = (job.gpus_min, job.most_gpus());
-    let powers = (0..31).map(|power| 1_u32 << power).filter(|gpus| (least..=most).contains(gpus));
-    let known = measured
-        .keys()
-        .filter(|(gpus, share)| *share == FULL && (least..=most).contains(gpus))
-        .map(|key| key.0);
-    powers.chain([least, most]).chain(known).collect()
-}
-
+/// A configuration before it is known whether the pool can hold it.
+#[derive(Clone)]
 struct Candidate {
     gpus: u32,
+    /// In millionths of a GPU.
     share: u32,
-    point: Point,
+    seconds: f64,
+    origin: Origin,
+    per_gpu: PerGpu,
+    settings: Settings,
 }
 
-fn candidates(
-    job: &Job,
-    kind: WorkloadKind,
-    pool: &Pool,
-    points: &Points,
-    law: ScalingLaw,
-) -> Vec<Candidate> {
-    let whole: Vec<(u32, Point)> = points
-        .iter()
-        .filter(|((_, share), _)| *share == FULL)
-        .map(|((gpus, _), point)| (*gpus, *point))
-        .collect();
-    let law = fitted_exponent(&whole).map_or(law, |exponent| ScalingLaw {
-        within_node: exponent,
-        across_nodes: law.across_nodes.min(exponent),
-    });
-    let mut candidates = Vec::new();
-    for gpus in counts(job, points) {
-        if let Some(point) = points.get(&(gpus, FULL)) {
-            candidates.push(Candidate { gpus, share: FULL, point: *point });
-            continue;
-        }
-        let nearest = whole.iter().min_by_key(|(known, _)| (known.abs_diff(gpus), *known));
-        if let (WorkloadKind::Training, Some((known, point))) = (kind, nearest) {
-            let growth = law.growth(gpus, pool.gpus_per_node) / law.growth(*known, pool.gpus_per_node);
-            let point = Point { seconds: point.seconds / growth, origin: Origin::Assumed };
-            candidates.push(Candidate { gpus, share: FULL, point });
-        }
-    }
-    if job.gpus_min == 1 {
-        for ((gpus, share), point) in points {
-            if *gpus == 1 && *share < FULL {
-                candidates.push(Candidate { gpus: 1, share: *share, point: *point });
-            }
-        }
-    }
-    candidates
+/// The GPU counts worth trying: powers of two within a node and of whole nodes beyond, since others leave nodes torn; both
+/// ends, what is known, and what the job has now.
+fn counts(job: &Job, pool: &Pool, known: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+    let (least, most) = (job.gpus_min, job.most_gpus());
+    let per_node = pool.gpus_per_node.max(1);
+    let powers = (0..31).map(|power| 1_u32 << power);
+    let inside = powers.clone().filter(|gpus| *gpus <= per_node);
+    let beyond = powers.filter_map(|nodes| nodes.checked_mul(per_node));
+    let current = job.current.iter().filter(|current| current.pool == pool.id).map(|current| current.gpus);
+    let all = inside.chain(beyond).chain(known).chain(current);
+    all.filter(|gpus| (least..=most).contains(gpus)).chain([least, most]).collect()
 }
 
-fn misfit(pool: &Pool, gpus: u32, memory: f64, resources: &Resources) -> Option<String> {
-    let per_node = pool.gpus_per_node;
+fn misfit(pool: &Pool, candidate: &Candidate, resources: &Resources) -> Option<String> {
+    let (gpus, per_node) = (candidate.gpus, pool.gpus_per_node);
+    let memory = candidate.per_gpu.memory.unwrap_or(0.0);
     if memory > pool.memory_of_gpu() {
         return Some(format!(
             "needs {:.3e} bytes of device memory, a GPU has {:.3e}",
@@ -247,29 +201,14 @@ fn misfit(pool: &Pool, gpus: u32, memory: f64, resources: &Resources) -> Option<
     })
 }
 
-/// Keeps what no smaller shape of the pool equals: throughput must rise with GPUs, and with the share.
-fn prune(shapes: &mut Vec<Shape>) {
-    let mut best_whole = 0.0_f64;
-    let mut best_part = 0.0_f64;
-    shapes.sort_by(|a, b| {
-        (a.gpus, a.share_ratio).partial_cmp(&(b.gpus, b.share_ratio)).expect("ratios are finite")
-    });
-    shapes.retain(|shape| {
-        let best = if shape.is_whole() { &mut best_whole } else { &mut best_part };
-        let speed = shape.step_seconds.recip();
-        let keeps = speed > *best;
-        *best = best.max(speed);
-        keeps
-    });
-}
-
 impl ShapeFamily {
     /// The shapes of a job on a cluster.
     pub fn of(job: &Job, cluster: &Cluster, profiles: &Profiles, law: ScalingLaw) -> Self {
         let known: Vec<Option<&WorkloadProfile>> =
             cluster.pool.iter().map(|pool| profile(profiles, job, &pool.device)).collect();
         let of_profile = known.iter().flatten().map(|profile| profile.kind).next();
-        let kind = job.kind.or(of_profile).unwrap_or(WorkloadKind::Training);
+        let of_family = (!job.batch.is_empty()).then_some(WorkloadKind::Inference);
+        let kind = job.kind.or(of_profile).or(of_family).unwrap_or(WorkloadKind::Training);
         let mut family =
             Self { job: job.id.clone(), kind, reference_hertz: 0.0, shapes: Vec::new(), dropped: Vec::new() };
         for (pool, profile) in cluster.pool.iter().zip(known) {
@@ -304,48 +243,82 @@ impl ShapeFamily {
         if !job.pools.is_empty() && !job.pools.contains(&pool.id) {
             return drop(None, "the job does not allow this pool".to_owned());
         }
-        let points = points(job, pool, profile);
-        let memory = memory(job, profile).unwrap_or(0.0);
-        let candidates = candidates(job, self.kind, pool, &points, law);
-        if candidates.is_empty() {
-            let reason = if points.is_empty() {
-                format!("no profile or measured shape on `{}`", pool.device)
-            } else {
-                "its GPU count was never measured, and only training is extrapolated".to_owned()
-            };
-            return drop(None, reason);
-        }
+        let candidates = if let Some(goodput) = &job.goodput {
+            goodput::candidates(goodput, job, pool, profile)
+        } else if job.batch.is_empty() {
+            measured::candidates(job, self.kind, pool, profile, law)
+        } else {
+            batch::candidates(job, pool, profile)
+        };
+        let candidates = match candidates {
+            Ok(candidates) => candidates,
+            Err(reason) => return drop(None, reason),
+        };
         let mut shapes = Vec::new();
-        for Candidate { gpus, share, point } in candidates {
-            let count = f64::from(gpus);
-            let share_ratio = f64::from(share) / f64::from(FULL);
-            let resources = Resources {
-                gpu_slots: count * share_ratio,
-                gpu_memory_bytes: count * memory,
-                host_cores: count * job.host_cores,
-                host_memory_bytes: count * job.host_memory_bytes,
-                network_bytes_per_second: count * job.network_bytes_per_second,
+        for candidate in candidates {
+            let share_ratio = f64::from(candidate.share) / f64::from(FULL);
+            let resources = candidate.per_gpu.times(candidate.gpus, share_ratio);
+            let outside = !(job.gpus_min..=job.most_gpus()).contains(&candidate.gpus);
+            let reason = if outside {
+                Some(format!("the job allows {} to {} GPUs", job.gpus_min, job.most_gpus()))
+            } else {
+                misfit(pool, &candidate, &resources)
             };
-            if let Some(reason) = misfit(pool, gpus, memory, &resources) {
-                drop(Some(gpus), reason);
+            if let Some(reason) = reason {
+                let settings: Vec<String> =
+                    candidate.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let prefix = if settings.is_empty() { String::new() } else { settings.join(" ") + ": " };
+                drop(Some(candidate.gpus), prefix + &reason);
                 continue;
             }
             shapes.push(Shape {
                 pool: pool.id.clone(),
-                gpus,
+                gpus: candidate.gpus,
                 share_ratio,
-                step_seconds: point.seconds,
+                step_seconds: candidate.seconds,
                 normalized_throughput: 0.0,
                 resources,
-                origin: point.origin,
+                origin: candidate.origin,
+                settings: candidate.settings,
             });
         }
-        prune(&mut shapes);
+        shapes.sort_by(|a, b| {
+            a.gpus
+                .cmp(&b.gpus)
+                .then(a.share_ratio.total_cmp(&b.share_ratio))
+                .then(a.step_seconds.total_cmp(&b.step_seconds))
+        });
+        prune::prune(&mut shapes, |shape| job.current.as_ref().is_some_and(|current| current.is(shape)));
         self.shapes.extend(shapes);
     }
 
-    /// The shape with one whole GPU of a pool: what a pair is compared with.
+    /// The fastest shape with one whole GPU of a pool: what a pair is compared with.
     pub fn single_gpu(&self, pool: &PoolId) -> Option<&Shape> {
         self.shapes.iter().find(|shape| shape.gpus == 1 && shape.is_whole() && shape.pool == *pool)
+    }
+
+    /// The shapes that are of use without a co-runner, with their indexes. Those with one GPU that are there only because
+    /// they leave device memory to a co-runner are not among them, but for the current shape of the job.
+    pub(crate) fn alone(&self, current: Option<&Current>) -> impl Iterator<Item = (usize, &Shape)> {
+        self.shapes.iter().enumerate().filter(move |(at, shape)| {
+            let is_current = || current.is_some_and(|current| current.is(shape));
+            shape.is_whole()
+                && (shape.gpus > 1 || is_current() || !prune::is_covered(&self.shapes, *at, false))
+        })
+    }
+
+    /// The shapes with which the job can be in a pair on a GPU of a pool, with their indexes, the fastest first. All take
+    /// what the fastest takes of the host; they differ in speed, device memory and settings.
+    pub(crate) fn in_pair(&self, pool: &PoolId) -> impl Iterator<Item = (usize, &Shape)> {
+        let first = self.single_gpu(pool);
+        let host = |shape: &Shape| {
+            let taken = &shape.resources;
+            [taken.host_cores, taken.host_memory_bytes, taken.network_bytes_per_second].map(f64::to_bits)
+        };
+        self.shapes.iter().enumerate().filter(move |(_, shape)| {
+            first.is_some_and(|first| {
+                shape.gpus == 1 && shape.is_whole() && shape.pool == first.pool && host(shape) == host(first)
+            })
+        })
     }
 }

@@ -1,5 +1,8 @@
 //! Files, messages and answers as a user sees them.
 
+mod families;
+mod switching;
+
 use elastico_core::{DeviceKind, FamilyId, Hint, Slowdown, WorkloadId, WorkloadKind};
 use elastico_models::{FeatureSchema, ModelMetadata, Prediction, Predictor, Profiles, WorkloadProfile};
 use elastico_placement::whatif::{PairQuestion, Verdict, WhatIf, pair, partners};

@@ -1,0 +1,1 @@
+//! Shape families as a user writes them.
