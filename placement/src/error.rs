@@ -65,6 +65,18 @@ pub enum Error {
         /// The nearest name.
         suggestion: Option<String>,
     },
+    /// A new job whose id another job has.
+    #[error("there is a job `{id}` already")]
+    Duplicate {
+        /// The id.
+        id: String,
+    },
+    /// A pool without a list price, where the answer is money.
+    #[error("pool `{pool}` has no price_per_gpu_hour")]
+    NoListPrice {
+        /// The pool.
+        pool: String,
+    },
     /// An option that cannot be meant.
     #[error("option {field} is {value}, {rule}")]
     Option {
@@ -104,6 +116,10 @@ impl Hint for Error {
                 Some(format!("did you mean `{near}`?"))
             }
             Self::Value { suggestion, .. } => suggestion.as_deref().map(str::to_owned),
+            Self::Duplicate { .. } => Some("give the new job another id".to_owned()),
+            Self::NoListPrice { .. } => {
+                Some("give every pool its price_per_gpu_hour in cluster.toml".to_owned())
+            }
             Self::Format { .. } => {
                 Some("name the file cluster.toml, jobs.toml, jobs.json or jobs.csv".to_owned())
             }

@@ -6,7 +6,8 @@ use crate::instance::Instance;
 use crate::jobs::Jobs;
 use crate::pairing::PairTable;
 use crate::placement::{Assignment, Entry, Placement, Waiting};
-use crate::resources::{RESOURCES, Resource, cost};
+use crate::provenance::Basis;
+use crate::resources::{RESOURCES, Resource, Resources, cost};
 use crate::shapes::{Dropped, Origin};
 use elastico_core::{JobId, PoolId, SharingMode};
 use elastico_models::Profiles;
@@ -16,6 +17,9 @@ use std::fmt;
 
 /// The schema id of an explanation.
 pub const EXPLANATION_SCHEMA: &str = "elastico.explanation/1";
+
+/// Holders named at most.
+const HOLDERS: usize = 5;
 
 /// One shape at the prices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +36,8 @@ pub struct PricedShape {
     pub surplus: f64,
     /// Where its performance comes from.
     pub origin: Origin,
+    /// What it takes.
+    pub amounts: Resources,
     /// What each resource adds to the price; resources without a price are absent.
     pub parts: BTreeMap<Resource, f64>,
 }
@@ -53,6 +59,21 @@ pub struct PricedPartner {
     pub gain: f64,
 }
 
+/// A job that has some of what another one lacks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The job.
+    pub job: JobId,
+    /// How much of the resource it has; the slot of a pair is held by both by half.
+    pub amount: f64,
+    /// What it adds to the objective.
+    pub value: f64,
+    /// What its resources cost at the prices.
+    pub price: f64,
+    /// Value less price: the holder with the least is the first to give way.
+    pub surplus: f64,
+}
+
 /// Why a job is where it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -70,16 +91,23 @@ pub struct Explanation {
     pub dropped: Vec<Dropped>,
     /// The most expensive part of its best shape: what binds.
     pub binding: Option<Resource>,
+    /// Who holds what binds, in the pool of its best shape: those with the least surplus, until there is as much as that
+    /// shape needs, at most five.
+    pub holders: Vec<Holder>,
     /// When its best shape enters.
     pub entry: Option<Entry>,
     /// Its best co-runners, at most five.
     pub partners: Vec<PricedPartner>,
     /// Jobs that it may not share with, by reason.
     pub refused_partners: BTreeMap<String, u64>,
+    /// Value of the placement.
+    pub value: f64,
     /// The bound behind the prices.
     pub bound: f64,
     /// The gap of the placement.
     pub gap: f64,
+    /// What it rests on.
+    pub basis: Basis,
 }
 
 impl Allocator {
@@ -111,6 +139,7 @@ impl Allocator {
                     price,
                     surplus: column.value - price,
                     origin: shape.origin,
+                    amounts: shape.resources,
                     parts: parts
                         .map(|resource| {
                             (Resource::ALL[resource], prices[column.pool][resource] * column.demand[resource])
@@ -123,22 +152,58 @@ impl Allocator {
         let largest = |shape: &PricedShape| {
             shape.parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(resource, _)| *resource)
         };
+        let binding = shapes.first().and_then(largest);
         let (partners, refused_partners) = partners(&instance, jobs, at);
         Ok(Explanation {
             schema: EXPLANATION_SCHEMA.to_owned(),
             job: found.id.clone(),
             assignment: placement.assignment(job).cloned(),
             waiting: placement.waiting.iter().find(|waiting| waiting.job == found.id).cloned(),
-            binding: shapes.first().and_then(largest),
+            holders: binding.zip(shapes.first()).map_or(Vec::new(), |(resource, shape)| {
+                holders(placement, resource, &shape.pool, &found.id, shape.amounts.get(resource))
+            }),
+            binding,
             shapes,
             dropped: instance.families[at].dropped.clone(),
             entry: entry(&instance, &prices, at),
             partners,
             refused_partners,
+            value: placement.value,
             bound: placement.bound,
             gap: placement.gap,
+            basis: placement.basis.clone(),
         })
     }
+}
+
+/// The jobs that hold a resource of a pool, the least surplus first, until they have `needed` of it together.
+fn holders(
+    placement: &Placement,
+    resource: Resource,
+    pool: &PoolId,
+    but: &JobId,
+    needed: f64,
+) -> Vec<Holder> {
+    let others = placement.assignments.iter().filter(|other| other.pool == *pool && other.job != *but);
+    let of = others.map(|other| {
+        let part = if resource == Resource::GpuSlots && other.beside.is_some() { 0.5 } else { 1.0 };
+        Holder {
+            job: other.job.clone(),
+            amount: other.shape.resources.get(resource) * part,
+            value: other.value,
+            price: other.price,
+            surplus: other.value - other.price,
+        }
+    });
+    let mut holders: Vec<Holder> = of.filter(|holder| holder.amount > 0.0).collect();
+    holders.sort_by(|a, b| a.surplus.total_cmp(&b.surplus).then(a.job.cmp(&b.job)));
+    let mut sum = 0.0;
+    let enough = holders.iter().position(|holder| {
+        sum += holder.amount;
+        sum >= needed * (1.0 - 1e-9)
+    });
+    holders.truncate(enough.map_or(HOLDERS, |at| (at + 1).min(HOLDERS)));
+    holders
 }
 
 fn partners(instance: &Instance<'_>, jobs: &Jobs, job: usize) -> (Vec<PricedPartner>, BTreeMap<String, u64>) {
@@ -206,6 +271,9 @@ impl fmt::Display for Explanation {
         }
         if let Some(binding) = self.binding {
             writeln!(f, "  what binds: {binding}")?;
+        }
+        for holder in &self.holders {
+            writeln!(f, "  held by {}: {:.1}, surplus {:.3}", holder.job, holder.amount, holder.surplus)?;
         }
         for partner in &self.partners {
             writeln!(

@@ -3,7 +3,7 @@
 use crate::instance::Instance;
 use crate::placement::check;
 use crate::resources::{Amounts, RESOURCES};
-use crate::whatif::WhatIf;
+use crate::whatif::{Amount, PoolAmounts, Scenario, WhatIf};
 use crate::{Allocator, Cluster, Job, Jobs, MeasuredShape, Objective, Options, PairOutcome, PairTable};
 use elastico_core::Seed;
 use elastico_models::Profiles;
@@ -178,13 +178,17 @@ proptest! {
         let profiles = Profiles::default();
         let whatif = WhatIf::new(&allocator, &made.jobs, &profiles, Some(&made.table)).unwrap();
         let pool = made.cluster.pool[0].id.clone();
-        let change = whatif.capacity(&[(pool.clone(), 3)]).unwrap();
-        prop_assert!(change.after.bound >= change.before.bound);
-        prop_assert!(change.value_delta >= 0.0);
-        prop_assert!(change.value_delta_range[0] <= change.value_delta && change.value_delta <= change.value_delta_range[1]);
-        let more = i64::from(made.cluster.pool[0].gpu_count()) + 1;
-        prop_assert!(whatif.capacity(&[(pool, -more)]).is_err());
-        let alone = whatif.without_sharing().unwrap();
+        let steps = |amount: Amount| [PoolAmounts { pool: pool.clone(), amounts: vec![amount] }];
+        let more = whatif.capacity(&steps(Amount::Gpus(3)), &steps(Amount::All)).unwrap();
+        for step in &more.steps {
+            let sign = step.gpus.signum() as f64;
+            prop_assert!(step.value_delta * sign >= 0.0);
+            prop_assert!((step.after.bound - more.before.bound) * sign >= 0.0);
+            prop_assert!(step.value_delta_range[0] <= step.value_delta && step.value_delta <= step.value_delta_range[1]);
+        }
+        let too_many = Amount::Gpus(made.cluster.pool[0].gpu_count() + 1);
+        prop_assert!(whatif.capacity(&[], &steps(too_many)).is_err());
+        let alone = whatif.harmed(&Scenario { without_sharing: true, ..Scenario::default() }).unwrap();
         prop_assert_eq!(alone.after.pairs, 0);
     }
 }

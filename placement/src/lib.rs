@@ -76,7 +76,7 @@ mod worth;
 pub use allocate::Allocator;
 pub use cluster::{Cluster, Pool};
 pub use error::Error;
-pub use explain::{EXPLANATION_SCHEMA, Explanation, PricedPartner, PricedShape};
+pub use explain::{EXPLANATION_SCHEMA, Explanation, Holder, PricedPartner, PricedShape};
 pub use instance::Refusal;
 pub use jobs::{Current, Job, Jobs, MeasuredShape};
 pub use objective::Objective;

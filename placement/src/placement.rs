@@ -6,6 +6,7 @@ use crate::prices::Prices;
 use crate::provenance::Basis;
 use crate::shapes::Shape;
 use elastico_core::{JobId, PoolId, SharingMode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -92,9 +93,10 @@ impl WaitReason {
 }
 
 /// The shape with which a job would come in first, and at which price.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// The pool.
+    #[schemars(with = "String")]
     pub pool: PoolId,
     /// GPUs.
     pub gpus: u32,

@@ -2,19 +2,23 @@
 
 use elastico_core::{DeviceKind, Digest};
 use elastico_models::Predictor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// The model that judged the pairs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelIdentity {
     /// What was trained.
     pub learner: String,
     /// Digest of the data that it was trained on.
+    #[schemars(with = "Option<String>")]
     pub training_digest: Option<Digest>,
     /// Digest of its ordered feature list.
+    #[schemars(with = "String")]
     pub features_digest: Digest,
     /// The kinds of devices that its data come from.
+    #[schemars(with = "Vec<String>")]
     pub device_kinds: Vec<DeviceKind>,
     /// The devices that it was trained on; what it says of others is outside its domain.
     #[serde(default)]
@@ -44,13 +48,14 @@ impl ModelIdentity {
 }
 
 /// What a result rests on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Basis {
     /// Version of ElastiCo.
     pub elastico_version: String,
     /// The model, where pairs were judged.
     pub model: Option<ModelIdentity>,
     /// The kinds of devices behind profiles and model.
+    #[schemars(with = "BTreeSet<String>")]
     pub device_kinds: BTreeSet<DeviceKind>,
     /// Whether any of it is simulated: such a result is no measurement.
     pub simulated: bool,

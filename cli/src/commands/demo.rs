@@ -240,7 +240,7 @@ fn next(out: &Path, talk: Talk) {
     let out = out.display();
     talk.say(format!(
         "next:\n  elastico whatif partners tr_block.b8_s1024_h1024_bf16 --model {out}/model.onnx --profiles {out}/profiles.json\n  \
-         elastico whatif add h100 4 --cluster {out}/cluster.toml --jobs {out}/jobs.toml --profiles {out}/profiles.json --model {out}/model.onnx\n  \
+         elastico whatif capacity --add h100:4,8 --cluster {out}/cluster.toml --jobs {out}/jobs.toml --profiles {out}/profiles.json --model {out}/model.onnx\n  \
          elastico doctor"
     ));
 }

@@ -3,7 +3,7 @@
 use super::place::{OptionalModel, State};
 use crate::failure::Ending;
 use crate::output::{self, Format, Talk};
-use elastico_placement::Explanation;
+use elastico_placement::{Explanation, Resource};
 use elastico_report::{Column, Table, Value};
 
 #[derive(Debug, clap::Args)]
@@ -38,37 +38,98 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
 }
 
 fn tables(explanation: &Explanation) -> Vec<Table> {
+    let label = if explanation.basis.simulated { "simulated: " } else { "" };
     let state = match (&explanation.assignment, &explanation.waiting) {
         (Some(assignment), _) => assignment.why.clone(),
         (None, Some(waiting)) => format!("waits: {}", waiting.detail),
         (None, None) => "is not placed".to_owned(),
     };
-    let mut shapes = Table::new(
-        &explanation.schema,
-        format!("{} {state}", explanation.job),
-        vec![
-            Column::text("pool"),
-            Column::number("gpus", "").label("GPUs"),
-            Column::number("value", ""),
-            Column::number("price", ""),
-            Column::number("surplus", ""),
-            Column::text("dearest").label("dearest part"),
-        ],
-    );
+    let mut tables = vec![shapes(explanation, format!("{label}{} {state}", explanation.job))];
+    if let Some(resource) = explanation.binding.filter(|_| !explanation.holders.is_empty()) {
+        tables.push(holders(explanation, resource));
+    }
+    if !explanation.dropped.is_empty() {
+        let columns =
+            vec![Column::text("pool"), Column::number("gpus", "").label("GPUs"), Column::text("reason")];
+        let mut dropped = Table::new(&explanation.schema, "what cannot be", columns);
+        for shape in &explanation.dropped {
+            let gpus = shape.gpus.map_or(Value::Missing, |gpus| Value::Count(u64::from(gpus)));
+            dropped.push(vec![shape.pool.as_str().into(), gpus, shape.reason.as_str().into()]);
+        }
+        tables.push(dropped);
+    }
+    tables.push(partners(explanation));
+    tables
+}
+
+fn shapes(explanation: &Explanation, title: String) -> Table {
+    let columns = vec![
+        Column::text("pool"),
+        Column::number("gpus", "").label("GPUs"),
+        Column::number("value", ""),
+        Column::number("price", ""),
+        Column::number("surplus", ""),
+        Column::text("dearest").label("dearest part"),
+        Column::text("origin").label("performance"),
+    ];
+    let mut shapes = Table::new(&explanation.schema, title, columns);
     for shape in &explanation.shapes {
         let dearest = shape.parts.iter().max_by(|a, b| a.1.total_cmp(b.1));
         shapes.push(vec![
             shape.pool.as_str().into(),
             Value::Count(u64::from(shape.gpus)),
-            Value::number(shape.value, 4),
-            Value::number(shape.price, 4),
-            Value::number(shape.surplus, 4),
+            Value::number(shape.value, 3),
+            Value::number(shape.price, 3),
+            Value::number(shape.surplus, 3),
             dearest.map_or(Value::Missing, |(resource, _)| resource.as_str().into()),
+            format!("{:?}", shape.origin).to_lowercase().into(),
         ]);
     }
+    shapes
+}
+
+fn holders(explanation: &Explanation, resource: Resource) -> Table {
+    let enters = explanation.entry.as_ref().filter(|_| explanation.waiting.is_some());
+    let enters = enters.map_or(String::new(), |entry| {
+        format!(
+            "; it enters when a GPU costs {:.3} instead of {:.3}",
+            entry.entry_slot_price, entry.slot_price
+        )
+    });
+    let columns = vec![
+        Column::text("job"),
+        Column::number("amount", ""),
+        Column::number("value", ""),
+        Column::number("price", ""),
+        Column::number("surplus", ""),
+    ];
+    let title = format!("who holds {resource}, the first to give way first{enters}");
+    let mut holders = Table::new(&explanation.schema, title, columns);
+    for holder in &explanation.holders {
+        holders.push(vec![
+            holder.job.as_str().into(),
+            Value::number(holder.amount, 1),
+            Value::number(holder.value, 3),
+            Value::number(holder.price, 3),
+            Value::number(holder.surplus, 3),
+        ]);
+    }
+    holders
+}
+
+fn partners(explanation: &Explanation) -> Table {
+    let refused: Vec<String> =
+        explanation.refused_partners.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    let refused =
+        if refused.is_empty() { String::new() } else { format!("; refused: {}", refused.join(", ")) };
     let mut partners = Table::new(
         &explanation.schema,
-        "best co-runners",
+        format!(
+            "best co-runners{refused}; value {:.3}, bound {:.3}, gap {:.2} %",
+            explanation.value,
+            explanation.bound,
+            explanation.gap * 100.0
+        ),
         vec![
             Column::text("job"),
             Column::text("sharing"),
@@ -85,8 +146,8 @@ fn tables(explanation: &Explanation) -> Vec<Table> {
             Value::number(partner.slowdown[0], 2),
             Value::number(partner.upper[0], 2),
             Value::number(partner.slowdown[1], 2),
-            Value::number(partner.gain, 4),
+            Value::number(partner.gain, 3),
         ]);
     }
-    vec![shapes, partners]
+    partners
 }

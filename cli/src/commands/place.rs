@@ -70,6 +70,16 @@ impl State {
     }
 
     pub(crate) fn read(&self, predictor: Option<&dyn Predictor>, talk: Talk) -> anyhow::Result<Read> {
+        self.read_with(&Jobs::default(), predictor, talk)
+    }
+
+    /// Reads the state; the table of pairs knows the workloads of `new` jobs too.
+    pub(crate) fn read_with(
+        &self,
+        new: &Jobs,
+        predictor: Option<&dyn Predictor>,
+        talk: Talk,
+    ) -> anyhow::Result<Read> {
         let allocator = Allocator::new(Cluster::read(&self.cluster)?, self.options());
         if let Some(predictor) = predictor {
             let devices = allocator.cluster().pool.iter().map(|pool| pool.device.as_str());
@@ -77,8 +87,9 @@ impl State {
         }
         let jobs = Jobs::read(&self.jobs)?;
         let profiles = self.profiles.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
+        let all = Jobs { job: jobs.job.iter().chain(&new.job).cloned().collect() };
         let table =
-            predictor.map(|predictor| allocator.pair_table(&jobs, &profiles, predictor)).transpose()?;
+            predictor.map(|predictor| allocator.pair_table(&all, &profiles, predictor)).transpose()?;
         Ok(Read { allocator, jobs, profiles, table })
     }
 }

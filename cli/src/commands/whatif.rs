@@ -1,17 +1,31 @@
 //! `elastico whatif`
 
-use super::place::{OptionalModel, State};
+mod admit;
+mod capacity;
+mod charge;
+mod harmed;
+mod pairs;
+mod price;
+mod robust;
+mod size;
+
+use super::place::{OptionalModel, Read, State};
 use super::predict::{Model, warn_of_strangers};
 use crate::failure::{Ending, check_limit, usage};
 use crate::output::{self, Format, Talk};
 use clap::Subcommand;
-use elastico_core::{PoolId, SharingMode, WorkloadId};
+use elastico_core::{PoolId, Seed, SharingMode, WorkloadId};
 use elastico_models::Profiles;
-use elastico_placement::Options;
-use elastico_placement::whatif::{self, Change, PairAnswer, PairQuestion, PartnersAnswer, Verdict, WhatIf};
+use elastico_placement::whatif::{
+    self, PairQuestion, PoolAmounts, RobustOptions, Scenario, Side, Target, Verdict, WhatIf,
+};
+use elastico_placement::{Jobs, Options};
 use elastico_report::{Column, Table, Value};
 use std::path::PathBuf;
 
+/// Every question is answered by solving again; nothing is changed.
+///
+/// Exit code 0 is a yes, 1 a no or "cannot tell".
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Can these two share a GPU? Exit code 0 yes, 1 no or cannot tell
@@ -36,28 +50,103 @@ pub(crate) enum Command {
         #[command(flatten)]
         question: Question,
     },
-    /// What would more GPUs bring?
-    Add {
-        #[command(flatten)]
-        gpus: Gpus,
-    },
-    /// What would fewer GPUs cost?
-    Remove {
-        #[command(flatten)]
-        gpus: Gpus,
-    },
-    /// What would be lost if no job shared a GPU?
-    WithoutSharing {
+    /// Would these new jobs run? Exit code 0 all of them, 1 not all or cannot tell
+    Admit {
+        /// The new jobs (TOML, JSON or CSV)
+        new: PathBuf,
         #[command(flatten)]
         scene: Scene,
     },
-    /// What would another limit on slowdowns bring?
-    Limit {
-        /// The new limit
-        slowdown: f64,
+    /// What is a GPU worth, and in which range of capacity?
+    Price {
+        /// Only this pool
+        #[arg(long)]
+        pool: Option<PoolId>,
+        /// In money per hour, at the rate at which all that is used pays its list price
+        #[arg(long)]
+        per_hour: bool,
         #[command(flatten)]
         scene: Scene,
     },
+    /// What would more or fewer GPUs bring?
+    #[command(group = clap::ArgGroup::new("sizes").required(true).multiple(true))]
+    Capacity {
+        /// GPUs to add, each amount a question of its own; repeat the option for several pools
+        #[arg(long, group = "sizes", value_name = "POOL:GPUS,…")]
+        add: Vec<PoolAmounts>,
+        /// GPUs to remove; `all` empties the pool
+        #[arg(long, group = "sizes", value_name = "POOL:GPUS,…")]
+        remove: Vec<PoolAmounts>,
+        #[command(flatten)]
+        scene: Scene,
+    },
+    /// Who would be worse off? Exit code 0 nobody, 1 somebody
+    #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+    Harmed {
+        /// With this limit on slowdowns
+        #[arg(long, group = "change", value_name = "SLOWDOWN")]
+        to_limit: Option<f64>,
+        /// If no job shared a GPU
+        #[arg(long, group = "change")]
+        without_sharing: bool,
+        /// With more GPUs in a pool
+        #[arg(long, group = "change", value_name = "POOL:GPUS")]
+        add: Vec<PoolAmounts>,
+        /// With fewer GPUs in a pool
+        #[arg(long, group = "change", value_name = "POOL:GPUS")]
+        remove: Vec<PoolAmounts>,
+        /// With these new jobs (TOML, JSON or CSV)
+        #[arg(long, group = "change", value_name = "FILE")]
+        new: Option<PathBuf>,
+        #[command(flatten)]
+        scene: Scene,
+    },
+    /// How few nodes of a pool are enough? Exit code 0 so many, 1 no number is
+    Size {
+        #[command(flatten)]
+        goal: Goal,
+        /// The pool; may be left out where there is one
+        #[arg(long)]
+        pool: Option<PoolId>,
+        #[command(flatten)]
+        scene: Scene,
+    },
+    /// What if the predictions are wrong? Exit code 0 no pair exceeds its limit at the worst, 1 some may
+    Robust {
+        /// Largest relative error of a predicted slowdown
+        #[arg(long, default_value_t = RobustOptions::default().error, value_name = "RATIO")]
+        error: f64,
+        /// Random draws
+        #[arg(long, default_value_t = RobustOptions::default().draws, value_name = "N")]
+        draws: u32,
+        /// Seed of the draws
+        #[arg(long, default_value_t = RobustOptions::default().seed.0, value_name = "N")]
+        seed: u64,
+        #[command(flatten)]
+        scene: Scene,
+    },
+    /// What should each tenant pay per hour?
+    Charge {
+        /// One line for each job instead of each tenant
+        #[arg(long)]
+        by_job: bool,
+        #[command(flatten)]
+        scene: Scene,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Goal {
+    /// This part of the jobs runs, 1.0 for all
+    #[arg(long, value_name = "RATIO")]
+    served: Option<f64>,
+    /// The normalised throughputs sum to this
+    #[arg(long, value_name = "SUM")]
+    throughput: Option<f64>,
+    /// The objective is worth this
+    #[arg(long, value_name = "VALUE")]
+    value: Option<f64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -87,16 +176,6 @@ pub(crate) struct Question {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Gpus {
-    /// The pool
-    pool: PoolId,
-    /// How many GPUs
-    count: u32,
-    #[command(flatten)]
-    scene: Scene,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct Scene {
     #[command(flatten)]
     state: State,
@@ -109,10 +188,6 @@ pub(crate) struct Scene {
     format: Format,
 }
 
-#[expect(
-    clippy::redundant_closure_for_method_calls,
-    reason = "the method is tied to one lifetime, the closure to any"
-)]
 pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
         Command::Pair { a, b, question } => {
@@ -120,8 +195,8 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             let predictor = question.model.load()?;
             warn_of_strangers(predictor.as_ref(), [ask.device.as_str()], talk);
             let answer = whatif::pair(a, b, &ask, &profiles, predictor.as_ref())?;
-            output::answer(question.format, &answer, &[pair_table(&answer)])?;
-            Ok(if answer.verdict == Verdict::Yes { Ending::Done } else { Ending::Negative })
+            output::answer(question.format, &answer, &[pairs::pair_table(&answer)])?;
+            Ok(yes(answer.verdict == Verdict::Yes))
         }
         Command::Partners { subject, among, top, question } => {
             let (profiles, ask) = question.ask()?;
@@ -130,17 +205,91 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             let mut answer = whatif::partners(subject, among, &ask, &profiles, predictor.as_ref())?;
             let any = answer.partners.iter().any(|partner| partner.verdict == Verdict::Yes);
             answer.partners.truncate(*top);
-            output::answer(question.format, &answer, &[partner_table(&answer)])?;
-            Ok(if any { Ending::Done } else { Ending::Negative })
+            output::answer(question.format, &answer, &[pairs::partner_table(&answer)])?;
+            Ok(yes(any))
         }
-        Command::Add { gpus } => {
-            gpus.scene.ask(talk, |scene| scene.capacity(&[(gpus.pool.clone(), i64::from(gpus.count))]))
+        Command::Admit { new, scene } => {
+            let new = Jobs::read(new)?;
+            let read = scene.read(&new, talk)?;
+            let answer = scene.solve(&read)?.admit(&new)?;
+            output::answer(scene.format, &answer, &admit::tables(&answer))?;
+            Ok(yes(answer.verdict == Verdict::Yes))
         }
-        Command::Remove { gpus } => {
-            gpus.scene.ask(talk, |scene| scene.capacity(&[(gpus.pool.clone(), -i64::from(gpus.count))]))
+        Command::Price { pool, per_hour, scene } => {
+            let read = scene.read(&Jobs::default(), talk)?;
+            let answer = scene.solve(&read)?.price(pool.as_ref())?;
+            if *per_hour && answer.money_per_value.is_none() {
+                return Err(price::no_money(read.allocator.cluster()));
+            }
+            output::answer(scene.format, &answer, &price::tables(&answer, *per_hour))?;
+            Ok(Ending::Done)
         }
-        Command::WithoutSharing { scene } => scene.ask(talk, |state| state.without_sharing()),
-        Command::Limit { slowdown, scene } => scene.ask(talk, |state| state.limit(*slowdown)),
+        Command::Capacity { add, remove, scene } => {
+            let read = scene.read(&Jobs::default(), talk)?;
+            let answer = scene.solve(&read)?.capacity(add, remove)?;
+            output::answer(scene.format, &answer, &capacity::tables(&answer))?;
+            Ok(Ending::Done)
+        }
+        Command::Harmed { to_limit, without_sharing, add, remove, new, scene } => {
+            let mut change = Scenario::default();
+            change.limit = *to_limit;
+            change.without_sharing = *without_sharing;
+            change.add.clone_from(add);
+            change.remove.clone_from(remove);
+            if let Some(new) = new {
+                change.jobs = Jobs::read(new)?;
+            }
+            let read = scene.read(&change.jobs, talk)?;
+            let answer = scene.solve(&read)?.harmed(&change)?;
+            output::answer(scene.format, &answer, &harmed::tables(&answer))?;
+            Ok(yes(answer.harmed == 0))
+        }
+        Command::Size { goal, pool, scene } => {
+            let read = scene.read(&Jobs::default(), talk)?;
+            let pool = match (pool, read.allocator.cluster().pool.as_slice()) {
+                (Some(pool), _) => pool.clone(),
+                (None, [only]) => only.id.clone(),
+                (None, pools) => {
+                    let ids: Vec<&str> = pools.iter().map(|pool| pool.id.as_str()).collect();
+                    return Err(usage(
+                        format!("the cluster has {} pools: {}", ids.len(), ids.join(", ")),
+                        "choose the one to resize with --pool",
+                    ));
+                }
+            };
+            let answer = scene.solve(&read)?.size(&pool, goal.target())?;
+            output::answer(scene.format, &answer, &size::tables(&answer))?;
+            Ok(yes(answer.nodes.is_some()))
+        }
+        Command::Robust { error, draws, seed, scene } => {
+            let read = scene.read(&Jobs::default(), talk)?;
+            if read.table.is_none() {
+                return Err(usage("without a model nothing is predicted", "name one with --model"));
+            }
+            let options = RobustOptions { error: *error, draws: *draws, seed: Seed(*seed) };
+            let answer = scene.solve(&read)?.robust(options)?;
+            output::answer(scene.format, &answer, &robust::tables(&answer))?;
+            Ok(yes(answer.worst.breaches == 0))
+        }
+        Command::Charge { by_job, scene } => {
+            let read = scene.read(&Jobs::default(), talk)?;
+            let answer = scene.solve(&read)?.charge()?;
+            output::answer(scene.format, &answer, &charge::tables(&answer, *by_job))?;
+            Ok(Ending::Done)
+        }
+    }
+}
+
+const fn yes(answer: bool) -> Ending {
+    if answer { Ending::Done } else { Ending::Negative }
+}
+
+impl Goal {
+    /// Exactly one is there: clap sees to it.
+    fn target(&self) -> Target {
+        let served = self.served.map(Target::Served);
+        let throughput = || self.throughput.map(Target::Throughput);
+        served.or_else(throughput).unwrap_or(Target::Value(self.value.unwrap_or(f64::NAN)))
     }
 }
 
@@ -174,128 +323,65 @@ impl Question {
 }
 
 impl Scene {
-    fn ask(
-        &self,
-        talk: Talk,
-        question: impl FnOnce(&WhatIf<'_>) -> Result<Change, elastico_placement::Error>,
-    ) -> anyhow::Result<Ending> {
+    /// Reads the state; the predictor is asked about the workloads of the new jobs too.
+    fn read(&self, new: &Jobs, talk: Talk) -> anyhow::Result<Read> {
         let predictor = self.model.load()?;
-        let read = self.state.read(predictor.as_deref(), talk)?;
-        let scene = WhatIf::new(&read.allocator, &read.jobs, &read.profiles, read.table.as_ref())?;
-        let change = question(&scene)?;
-        output::answer(self.format, &change, &[change_table(&change)])?;
-        Ok(Ending::Done)
+        self.state.read_with(new, predictor.as_deref(), talk)
+    }
+
+    #[expect(clippy::unused_self, reason = "the scene is what is solved")]
+    fn solve<'a>(&self, read: &'a Read) -> Result<WhatIf<'a>, elastico_placement::Error> {
+        WhatIf::new(&read.allocator, &read.jobs, &read.profiles, read.table.as_ref())
     }
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Yes => "yes",
-        Verdict::No => "no",
-        Verdict::CannotTell => "cannot tell",
-    }
+/// The columns of a solution.
+fn side_columns() -> Vec<Column> {
+    vec![
+        Column::number("gpus", "").label("GPUs"),
+        Column::number("value", ""),
+        Column::number("bound", ""),
+        Column::number("gap_ratio", "").label("gap"),
+        Column::number("throughput", ""),
+        Column::number("running", "").label("run"),
+        Column::number("pairs", ""),
+        Column::number("waiting", "").label("wait"),
+    ]
 }
 
-fn pair_table(answer: &PairAnswer) -> Table {
-    let label = if answer.basis.simulated { "simulated: " } else { "" };
-    let mut table = Table::new(
-        &answer.schema,
-        format!(
-            "{label}{} beside {} on {} under {:.2}x: {}; binds: {}",
-            answer.a,
-            answer.b,
-            answer.device,
-            answer.limit,
-            verdict(answer.verdict),
-            answer.binds
-        ),
-        vec![
-            Column::text("sharing"),
-            Column::number("a_slowdown", "").label("A"),
-            Column::number("a_upper", "").label("A upper"),
-            Column::number("b_slowdown", "").label("B"),
-            Column::number("b_upper", "").label("B upper"),
-            Column::number("stp", "").label("STP"),
-            Column::text("in_domain"),
-            Column::text("verdict"),
-        ],
-    );
-    for way in &answer.ways {
-        table.push(vec![
-            way.sharing.to_string().into(),
-            Value::number(way.slowdown[0], 2),
-            Value::number(way.upper[0], 2),
-            Value::number(way.slowdown[1], 2),
-            Value::number(way.upper[1], 2),
-            Value::number(way.stp, 2),
-            Value::Flag(way.in_domain),
-            verdict(way.verdict).into(),
-        ]);
+fn side_values(side: &Side) -> Vec<Value> {
+    vec![
+        Value::Count(u64::from(side.gpus)),
+        Value::number(side.value, 3),
+        Value::number(side.bound, 3),
+        Value::number(side.gap, 4),
+        Value::number(side.throughput, 3),
+        side.running.into(),
+        side.pairs.into(),
+        side.waiting.into(),
+    ]
+}
+
+/// Two solutions, one above the other.
+fn sides(schema: &str, title: String, sides: &[(&str, &Side)]) -> Table {
+    let columns = [vec![Column::text("state")], side_columns()].concat();
+    let mut table = Table::new(schema, title, columns);
+    for (name, side) in sides {
+        table.push([vec![Value::from(*name)], side_values(side)].concat());
     }
     table
 }
 
-fn partner_table(answer: &PartnersAnswer) -> Table {
-    let simulated = answer.partners.iter().any(|partner| partner.basis.simulated);
-    let mut table = Table::new(
-        &answer.schema,
-        format!("{}co-runners for {}", if simulated { "simulated: " } else { "" }, answer.subject),
-        vec![
-            Column::text("co_runner"),
-            Column::text("verdict"),
-            Column::text("sharing").label("best sharing"),
-            Column::number("slowdown", ""),
-            Column::number("upper", ""),
-            Column::number("co_runner_slowdown", "").label("its slowdown"),
-            Column::number("stp", "").label("STP"),
-        ],
-    );
-    for partner in &answer.partners {
-        let best = partner.ways.first();
-        let number = |value: Option<f64>| value.map_or(Value::Missing, |value| Value::number(value, 2));
-        table.push(vec![
-            partner.b.as_str().into(),
-            verdict(partner.verdict).into(),
-            best.map_or(Value::Missing, |way| way.sharing.to_string().into()),
-            number(best.map(|way| way.slowdown[0])),
-            number(best.map(|way| way.upper[0])),
-            number(best.map(|way| way.slowdown[1])),
-            number(best.map(|way| way.stp)),
-        ]);
-    }
-    table
+/// What stands before each title.
+fn label(basis: &elastico_placement::Basis) -> &'static str {
+    if basis.simulated { "simulated: " } else { "" }
 }
 
-fn change_table(change: &Change) -> Table {
-    let label = if change.basis.simulated { "simulated: " } else { "" };
-    let mut table = Table::new(
-        &change.schema,
-        format!(
-            "{label}{}: value {:+.4}, between {:+.4} and {:+.4} for certain",
-            change.question, change.value_delta, change.value_delta_range[0], change.value_delta_range[1]
-        ),
-        vec![
-            Column::text("side"),
-            Column::number("gpus", "").label("GPUs"),
-            Column::number("value", ""),
-            Column::number("bound", ""),
-            Column::number("gap", ""),
-            Column::number("running", "jobs"),
-            Column::number("pairs", ""),
-            Column::number("waiting", "jobs"),
-        ],
-    );
-    for (name, side) in [("before", &change.before), ("after", &change.after)] {
-        table.push(vec![
-            name.into(),
-            Value::Count(u64::from(side.gpus)),
-            Value::number(side.value, 4),
-            Value::number(side.bound, 4),
-            Value::number(side.gap, 5),
-            side.running.into(),
-            side.pairs.into(),
-            side.waiting.into(),
-        ]);
-    }
-    table
+fn optional(value: Option<f64>, decimals: usize) -> Value {
+    value.map_or(Value::Missing, |value| Value::number(value, decimals))
+}
+
+/// A change with its sign; what rounds to nothing has none.
+fn signed(change: f64) -> String {
+    if change.abs() < 5e-4 { "0.000".to_owned() } else { format!("{change:+.3}") }
 }

@@ -42,6 +42,17 @@ id = "rank"
 workload = "in_rank.b512_h1024_r500_fp16"
 "#;
 
+const NEW: &str = r#"
+[[job]]
+id = "wide"
+workload = "tr_mlp.b64_h512_bf16"
+gpus_min = 4
+
+[[job]]
+id = "stranger"
+workload = "nobody_measured_this"
+"#;
+
 fn elastico(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("elastico").expect("the binary");
     command.args(arguments).current_dir(folder).timeout(Duration::from_mins(5));
@@ -103,18 +114,42 @@ fn a_dataset_becomes_a_model_and_a_placement() {
     let (value, bound) =
         (placement["value"].as_f64().expect("a value"), placement["bound"].as_f64().expect("a bound"));
     assert!(value > 0.0 && value <= bound * (1.0 + 1e-9), "{value} {bound}");
-    let more = json(folder, &with(&["whatif", "add", "h100", "2"]));
-    assert!(more["value_delta"].as_f64().expect("a delta") >= -1e-9, "{more}");
-    let alone = json(folder, &with(&["whatif", "without-sharing"]));
-    assert!(alone["value_delta"].as_f64().expect("a delta") <= 1e-9, "{alone}");
-    elastico(folder, &with(&["explain", "serve"])).assert().success();
-    elastico(folder, &with(&["explain", "sevre"])).assert().code(2);
+    questions(folder, &with);
 
     let report = ["-q", "report", "run/dataset", "--out", "report.html"];
     elastico(folder, &report).assert().success();
     let html = fs::read_to_string(folder.join("report.html")).expect("the page");
     assert!(html.contains("simulated h100"));
     assert!(!html.contains("http://") || !html.contains("<script src"), "the page must need no network");
+}
+
+/// Every question about a state has an answer with a schema id, a bound and a basis, and the exit code of its verdict.
+fn questions<'a>(folder: &Path, with: &dyn Fn(&[&'a str]) -> Vec<&'a str>) {
+    fs::write(folder.join("new.toml"), NEW).expect("a temporary folder");
+    let ask = |code: i32, head: &[&'a str]| -> Value {
+        let output = elastico(folder, &with(head)).args(["--format", "json"]).assert().code(code);
+        let answer: Value = serde_json::from_slice(&output.get_output().stdout).expect("JSON on stdout");
+        assert_eq!(answer["basis"]["simulated"], true, "{head:?}");
+        elastico(folder, &with(head)).assert().code(code);
+        answer
+    };
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let more = ask(0, &["whatif", "capacity", "--add", "h100:1,2", "--remove", "h100:all"]);
+    assert_eq!(more["schema"], "elastico.whatif.capacity/1");
+    let steps = more["steps"].as_array().expect("steps");
+    assert_eq!(steps.iter().map(|step| number(&step["gpus"])).collect::<Vec<_>>(), [-2.0, 1.0, 2.0]);
+    assert!(number(&steps[0]["after"]["value"]) < 1e-9, "{more}");
+    let alone = ask(1, &["whatif", "harmed", "--without-sharing"]);
+    assert!(number(&alone["value_delta"]) < 0.0 && number(&alone["harmed"]) >= 1.0, "{alone}");
+    let admitted = ask(1, &["whatif", "admit", "new.toml"]);
+    let verdicts: Vec<&str> =
+        admitted["jobs"].as_array().expect("jobs").iter().filter_map(|job| job["verdict"].as_str()).collect();
+    assert_eq!(verdicts, ["no", "cannot_tell"], "{admitted}");
+    let price = ask(0, &["whatif", "price", "--per-hour"]);
+    assert_eq!(price["prices"][0]["resource"], "gpu_slots", "{price}");
+    elastico(folder, &with(&["explain", "serve"])).assert().success();
+    elastico(folder, &with(&["explain", "sevre"])).assert().code(2);
+    elastico(folder, &with(&["whatif", "admit", "jobs.toml"])).assert().code(2);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Questions about two workloads on one GPU: the predictor alone answers.
 
-use super::{PAIR_SCHEMA, PARTNERS_SCHEMA};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::options::Options;
@@ -8,25 +7,32 @@ use crate::pairing::{PairOutcome, PairTable, find};
 use crate::provenance::Basis;
 use elastico_core::{CHIPS, SharingMode, WorkloadId, chip, suggest};
 use elastico_models::{Predictor, Profiles};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Whether two workloads may share a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// The schema id of an answer about a pair.
+pub const PAIR_SCHEMA: &str = "elastico.whatif.pair/1";
+/// The schema id of an answer about partners.
+pub const PARTNERS_SCHEMA: &str = "elastico.whatif.partners/1";
+
+/// Yes, no, or that nothing says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Both upper bounds are within the limit, and memory fits.
+    /// It may: for a pair, both upper bounds are within the limit, and memory fits.
     Yes,
-    /// An upper bound exceeds the limit, or memory does not fit.
+    /// It may not: for a pair, an upper bound exceeds the limit, or memory does not fit.
     No,
     /// The prediction extrapolates, or a profile or a footprint is missing.
     CannotTell,
 }
 
 /// One sharing mode of a pair.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairWay {
     /// The mode, seen from `a`.
+    #[schemars(with = "String")]
     pub sharing: SharingMode,
     /// Predicted slowdowns of `a` and `b`.
     pub slowdown: [f64; 2],
@@ -41,13 +47,15 @@ pub struct PairWay {
 }
 
 /// The answer to "can these two share a GPU".
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairAnswer {
     /// `elastico.whatif.pair/1`.
     pub schema: String,
     /// One workload.
+    #[schemars(with = "String")]
     pub a: WorkloadId,
     /// The other.
+    #[schemars(with = "String")]
     pub b: WorkloadId,
     /// The chip.
     pub device: String,
@@ -236,11 +244,12 @@ fn binds(
 }
 
 /// The answer to "who should share with it".
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartnersAnswer {
     /// `elastico.whatif.partners/1`.
     pub schema: String,
     /// The workload that looks for a co-runner.
+    #[schemars(with = "String")]
     pub subject: WorkloadId,
     /// One answer per candidate: permitted ones first, then by throughput together.
     pub partners: Vec<PairAnswer>,

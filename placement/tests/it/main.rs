@@ -5,9 +5,11 @@ mod switching;
 
 use elastico_core::{DeviceKind, FamilyId, Hint, Slowdown, WorkloadId, WorkloadKind};
 use elastico_models::{FeatureSchema, ModelMetadata, Prediction, Predictor, Profiles, WorkloadProfile};
-use elastico_placement::whatif::{PairQuestion, Verdict, WhatIf, pair, partners};
+use elastico_placement::whatif::{PairQuestion, Scenario, Verdict, WhatIf, pair, partners};
 use elastico_placement::{Allocator, Cluster, Error, Jobs, Options, WaitReason, check, schemas};
 use std::path::{Path, PathBuf};
+
+mod whatif;
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -55,20 +57,6 @@ fn an_explanation_names_shapes_prices_and_what_binds() {
     there is no job `pretran`
     hint: did you mean `pretrain`?
     ");
-}
-
-#[test]
-fn capacity_is_solved_again() {
-    let (allocator, jobs) = example();
-    let profiles = Profiles::default();
-    let whatif = WhatIf::new(&allocator, &jobs, &profiles, None).unwrap();
-    let pool = allocator.cluster().pool[0].id.clone();
-    let change = whatif.capacity(&[(pool.clone(), -12)]).unwrap();
-    assert!(change.value_delta < 0.0);
-    assert_eq!(change.after.gpus, 20);
-    let value = change.capacity[0].value_per_gpu.unwrap();
-    assert!((value + change.value_delta / 12.0).abs() < 1e-12);
-    insta::assert_snapshot!(change);
 }
 
 #[test]
@@ -276,11 +264,18 @@ fn a_predictor_makes_jobs_share() {
     insta::assert_snapshot!(format!("{placement}{:?}", placement.refused_pairs));
     let table = allocator.pair_table(&jobs, &profiles, &law).unwrap();
     let whatif = WhatIf::new(&allocator, &jobs, &profiles, Some(&table)).unwrap();
-    let alone = whatif.without_sharing().unwrap();
+    let harmed = |change: &dyn Fn(&mut Scenario)| {
+        let mut scenario = Scenario::default();
+        change(&mut scenario);
+        whatif.harmed(&scenario)
+    };
+    let alone = harmed(&|change| change.without_sharing = true).unwrap();
     assert!((alone.value_delta - (1.0 - 1.0 / 1.1 - 1.0 / 1.3)).abs() < 1e-5);
-    let strict = whatif.limit(1.2).unwrap();
+    assert_eq!((alone.harmed, alone.worst_ratio), (1, Some(0.0)));
+    let strict = harmed(&|change| change.limit = Some(1.2)).unwrap();
     assert_eq!(strict.after.pairs, 0);
-    assert!(whatif.limit(f64::NAN).is_err());
+    assert!(harmed(&|change| change.limit = Some(f64::NAN)).is_err());
+    assert!(harmed(&|change| change.jobs = jobs.clone()).is_err());
     let mut strict_job = jobs.clone();
     strict_job.job[1].slo_slowdown = Some(1.25);
     assert_eq!(allocator.solve(&strict_job, &profiles, Some(&law)).unwrap().pairs(), 0);

@@ -1,0 +1,347 @@
+//! Would these jobs run, and if not, what would let them in?
+
+use super::effects::{Effect, EffectKind, State, effects};
+use super::resize::resized;
+use super::{Side, Solved, Verdict, WhatIf};
+use crate::Error;
+use crate::cluster::{Cluster, Pool};
+use crate::jobs::{Job, Jobs};
+use crate::options::Options;
+use crate::pairing::find;
+use crate::placement::{Assignment, Entry, WaitReason};
+use crate::provenance::Basis;
+use crate::resources::Resource;
+use elastico_core::{JobId, SharingMode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The schema id of an answer about admission.
+pub const ADMIT_SCHEMA: &str = "elastico.whatif.admit/1";
+
+/// What was changed to let a job in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RemedyKind {
+    /// The job asks for fewer GPUs.
+    FewerGpus,
+    /// The job may use another pool.
+    AnotherPool,
+    /// The job may share, its tenant with others too.
+    Sharing,
+    /// The job counts for more.
+    Weight,
+    /// A pool has more nodes.
+    Node,
+}
+
+/// One change that was tried, and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Remedy {
+    /// What is changed.
+    pub kind: RemedyKind,
+    /// The change in words.
+    pub change: String,
+    /// Whether the job then runs.
+    pub admits: bool,
+    /// What the jobs that run now would lose in value, by less throughput or by waiting.
+    pub cost_to_others: f64,
+    /// Jobs that would stop for it.
+    #[schemars(with = "Vec<String>")]
+    pub displaced: Vec<JobId>,
+}
+
+/// The answer for one new job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Admission {
+    /// The job.
+    #[schemars(with = "String")]
+    pub job: JobId,
+    /// Whether it would run: no where it would wait or can never run, "cannot tell" where nothing says how fast it runs.
+    pub verdict: Verdict,
+    /// Whether it can never run on this cluster, however empty.
+    pub never: bool,
+    /// How it would run.
+    pub state: Option<State>,
+    /// How it would share its GPU, seen from the job.
+    #[schemars(with = "Option<String>")]
+    pub sharing: Option<SharingMode>,
+    /// Value that it adds to the objective.
+    pub value: Option<f64>,
+    /// What its resources cost at the prices then.
+    pub price: Option<f64>,
+    /// Why, in words.
+    pub why: String,
+    /// The most expensive resource of its best shape; absent where nothing is short or it has no shape.
+    pub binding: Option<Resource>,
+    /// The shape with which it comes in first and the price of a GPU at which it does.
+    pub entry: Option<Entry>,
+    /// Jobs that it may not share with, by reason; `cold` and `out_of_domain` are what the predictor cannot tell.
+    pub refused_partners: BTreeMap<String, u64>,
+    /// The changes that were tried, where it would not run; the cheapest that admits it first.
+    pub remedies: Vec<Remedy>,
+}
+
+/// The answer to "would these jobs run".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AdmitAnswer {
+    /// `elastico.whatif.admit/1`.
+    pub schema: String,
+    /// Yes where all of them would run; else the worst of their verdicts.
+    pub verdict: Verdict,
+    /// Without them.
+    pub before: Side,
+    /// With them.
+    pub after: Side,
+    /// Value after less value before.
+    pub value_delta: f64,
+    /// The delta for certain: better placements of either side cannot bring it outside.
+    pub value_delta_range: [f64; 2],
+    /// One answer for each new job, in the order of the file.
+    pub jobs: Vec<Admission>,
+    /// Jobs that run now and would stop, or run slower.
+    pub harmed: Vec<Effect>,
+    /// What it rests on.
+    pub basis: Basis,
+}
+
+/// A state in which a job is tried again.
+struct Trial {
+    kind: RemedyKind,
+    change: String,
+    cluster: Cluster,
+    options: Options,
+    job: Job,
+}
+
+impl WhatIf<'_> {
+    /// Would these jobs run, in which shape, beside whom, and at whose cost?
+    ///
+    /// Each one that would not is tried again with one thing changed: fewer GPUs, another pool, sharing, a higher weight,
+    /// more nodes. Every trial is solved.
+    ///
+    /// # Errors
+    /// [`Error::Duplicate`] for a job whose id is known; as [`crate::Allocator::solve_with`].
+    pub fn admit(&self, new: &Jobs) -> Result<AdmitAnswer, Error> {
+        let jobs = self.with_jobs(new)?;
+        let (cluster, options) = (self.allocator.cluster().clone(), self.allocator.options().clone());
+        let solved = self.solve(cluster, options, &jobs)?;
+        let (mut before, mut after) = (self.side(), solved.side());
+        // Without the new jobs the present placement stands, so more jobs are worth no less.
+        Side::order(&mut before, &mut after);
+        let admissions =
+            new.job.iter().map(|job| self.admission(job, &jobs, &solved)).collect::<Result<Vec<_>, _>>()?;
+        Ok(AdmitAnswer {
+            schema: ADMIT_SCHEMA.to_owned(),
+            verdict: admissions.iter().map(|job| job.verdict).max().unwrap_or(Verdict::Yes),
+            value_delta: after.value - before.value,
+            value_delta_range: before.delta_range(&after),
+            before,
+            after,
+            jobs: admissions,
+            harmed: effects(&self.before, &solved.placement, self.jobs)
+                .into_iter()
+                .filter(|effect| effect.kind.is_harm())
+                .collect(),
+            basis: solved.placement.basis.clone(),
+        })
+    }
+
+    fn admission(&self, job: &Job, jobs: &Jobs, solved: &Solved) -> Result<Admission, Error> {
+        let id = job.id.as_str();
+        let placement = &solved.placement;
+        let explained = solved.allocator.explain(placement, jobs, self.profiles, self.table, id)?;
+        let assignment = explained.assignment.as_ref();
+        let never = explained.waiting.as_ref().is_some_and(|waiting| waiting.reason == WaitReason::NoShape);
+        let verdict = match (assignment, never) {
+            (Some(_), _) => Verdict::Yes,
+            (None, true) if self.is_unknown(job) => Verdict::CannotTell,
+            (None, _) => Verdict::No,
+        };
+        let why = match (assignment, &explained.waiting) {
+            (Some(assignment), _) => assignment.why.clone(),
+            (None, Some(waiting)) => waiting.detail.clone(),
+            (None, None) => "it is not in the placement".to_owned(),
+        };
+        let mut remedies = Vec::new();
+        if verdict == Verdict::No {
+            for trial in self.trials(job) {
+                remedies.push(self.remedy(&trial, jobs)?);
+            }
+            remedies.extend(self.fewer(job, jobs)?);
+            for pool in &self.allocator.cluster().pool {
+                remedies.extend(self.nodes(job, pool, jobs)?);
+            }
+            if !never {
+                remedies.extend(self.weight(job, jobs)?);
+            }
+        }
+        remedies.sort_by(|a: &Remedy, b: &Remedy| {
+            b.admits
+                .cmp(&a.admits)
+                .then(a.cost_to_others.total_cmp(&b.cost_to_others))
+                .then(a.kind.cmp(&b.kind))
+        });
+        Ok(Admission {
+            job: job.id.clone(),
+            verdict,
+            never,
+            state: assignment.map(State::of),
+            sharing: assignment.and_then(|job| job.beside.as_ref()).map(|beside| beside.sharing.clone()),
+            value: assignment.map(|job| job.value),
+            price: assignment.map(|job| job.price),
+            why,
+            binding: explained.binding,
+            entry: explained.entry,
+            refused_partners: explained.refused_partners,
+            remedies,
+        })
+    }
+
+    /// Whether nothing says how fast a job runs on any pool that it may use.
+    fn is_unknown(&self, job: &Job) -> bool {
+        let profiled = |workload| {
+            let mut pools = self.allocator.cluster().pool.iter();
+            pools.any(|pool| {
+                (job.pools.is_empty() || job.pools.contains(&pool.id))
+                    && find(self.profiles, workload, &pool.device).is_some()
+            })
+        };
+        job.shape.is_empty() && !job.workload.as_ref().is_some_and(profiled)
+    }
+
+    fn trial(&self, kind: RemedyKind, change: String, job: Job) -> Trial {
+        Trial {
+            kind,
+            change,
+            cluster: self.allocator.cluster().clone(),
+            options: self.allocator.options().clone(),
+            job,
+        }
+    }
+
+    /// Half of the GPUs, and half again, until the job runs or one GPU is too many.
+    fn fewer(&self, job: &Job, jobs: &Jobs) -> Result<Option<Remedy>, Error> {
+        let (mut gpus, mut last) = (job.gpus_min / 2, None);
+        while gpus > 0 {
+            let smaller = Job { gpus_min: gpus, gpus_max: Some(job.most_gpus()), ..job.clone() };
+            let text = format!("gpus_min {gpus} instead of {}", job.gpus_min);
+            let remedy = self.remedy(&self.trial(RemedyKind::FewerGpus, text, smaller), jobs)?;
+            if remedy.admits {
+                return Ok(Some(remedy));
+            }
+            last = Some(remedy);
+            gpus /= 2;
+        }
+        Ok(last)
+    }
+
+    /// One more node of a pool, then two, four, eight, until the job runs.
+    fn nodes(&self, job: &Job, pool: &Pool, jobs: &Jobs) -> Result<Option<Remedy>, Error> {
+        let mut last = None;
+        for nodes in [1_u32, 2, 4, 8] {
+            let gpus = i64::from(nodes) * i64::from(pool.gpus_per_node);
+            let Ok(larger) = resized(self.allocator.cluster(), &pool.id, gpus) else { break };
+            let text = format!("{nodes} more nodes of {}, {gpus} GPUs", pool.id);
+            let trial = Trial { cluster: larger, ..self.trial(RemedyKind::Node, text, job.clone()) };
+            let remedy = self.remedy(&trial, jobs)?;
+            if remedy.admits {
+                return Ok(Some(remedy));
+            }
+            last = Some(remedy);
+        }
+        Ok(last)
+    }
+
+    /// The changes of policy, each for itself.
+    fn trials(&self, job: &Job) -> Vec<Trial> {
+        let (cluster, options) = (self.allocator.cluster(), self.allocator.options());
+        let trial = |kind, change, job| self.trial(kind, change, job);
+        let mut trials = Vec::new();
+        if !job.pools.is_empty() {
+            for pool in cluster.pool.iter().filter(|pool| !job.pools.contains(&pool.id)) {
+                let mut wider = job.clone();
+                wider.pools.push(pool.id.clone());
+                trials.push(trial(RemedyKind::AnotherPool, format!("allow pool {}", pool.id), wider));
+            }
+        }
+        if self.table.is_some() {
+            if !job.allow_sharing {
+                let sharing = Job { allow_sharing: true, ..job.clone() };
+                trials.push(trial(RemedyKind::Sharing, "allow_sharing = true".to_owned(), sharing));
+            }
+            let has_others = self.jobs.job.iter().any(|other| other.tenant != job.tenant);
+            if has_others && !options.share_across_tenants {
+                let sharing = Job { allow_sharing: true, ..job.clone() };
+                let mut across =
+                    trial(RemedyKind::Sharing, "let tenants share with each other".to_owned(), sharing);
+                across.options.share_across_tenants = true;
+                trials.push(across);
+            }
+        }
+        trials
+    }
+
+    fn remedy(&self, trial: &Trial, jobs: &Jobs) -> Result<Remedy, Error> {
+        let mut jobs = jobs.clone();
+        for job in jobs.job.iter_mut().filter(|job| job.id == trial.job.id) {
+            *job = trial.job.clone();
+        }
+        let solved = self.solve(trial.cluster.clone(), trial.options.clone(), &jobs)?;
+        let placement = &solved.placement;
+        let value = |job: &JobId| placement.assignment(job.as_str()).map_or(0.0, |job| job.value);
+        let loss = |now: &Assignment| (now.value - value(&now.job)).max(0.0);
+        let effects = effects(&self.before, placement, self.jobs);
+        let stopped = effects.into_iter().filter(|effect| effect.kind == EffectKind::Stops);
+        Ok(Remedy {
+            kind: trial.kind,
+            change: trial.change.clone(),
+            admits: placement.assignment(trial.job.id.as_str()).is_some(),
+            cost_to_others: self.before.assignments.iter().map(loss).sum(),
+            displaced: stopped.map(|effect| effect.job).collect(),
+        })
+    }
+
+    /// The least weight that admits the job, to one part in a hundred, up to a million times its own.
+    fn weight(&self, job: &Job, jobs: &Jobs) -> Result<Option<Remedy>, Error> {
+        let at = |weight: f64| {
+            let heavier = Job { weight, ..job.clone() };
+            let text = format!("weight {weight} instead of {}", job.weight);
+            self.remedy(&self.trial(RemedyKind::Weight, text, heavier), jobs)
+        };
+        let own = if job.weight > 0.0 { job.weight } else { 1.0 };
+        let mut refused = job.weight;
+        let mut admitted = None;
+        for power in 1..=20 {
+            let weight = own * f64::from(1_u32 << power);
+            let remedy = at(weight)?;
+            if remedy.admits {
+                admitted = Some((weight, remedy));
+                break;
+            }
+            refused = weight;
+        }
+        // A weight of 0 on all shapes, or shapes that no node has room for.
+        let Some((mut weight, mut remedy)) = admitted else { return Ok(None) };
+        while weight - refused > 0.01 * weight {
+            let middle = three_digits(f64::midpoint(refused, weight));
+            if middle <= refused || middle >= weight {
+                break;
+            }
+            let tried = at(middle)?;
+            if tried.admits {
+                (weight, remedy) = (middle, tried);
+            } else {
+                refused = middle;
+            }
+        }
+        Ok(Some(remedy))
+    }
+}
+
+/// A number that a person would write.
+fn three_digits(number: f64) -> f64 {
+    let scale = 10_f64.powi(2 - number.abs().max(f64::MIN_POSITIVE).log10().floor() as i32);
+    (number * scale).round() / scale
+}

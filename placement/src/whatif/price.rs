@@ -1,0 +1,303 @@
+//! What is a GPU worth, and up to which change of capacity?
+//!
+//! The dual value as a function of one capacity is concave, and a price is the slope of a line that touches it at the
+//! present capacity. The price is exact as long as the function stays on that line, so the ends of the interval are found
+//! by solving at other capacities: doubling the distance until the line is left, then halving.
+
+use super::charge::money_per_value;
+use super::resize::resized;
+use super::{Side, Solved, WhatIf};
+use crate::Error;
+use crate::cluster::{Cluster, Pool};
+use crate::options::Options;
+use crate::placement::Placement;
+use crate::prices::Price;
+use crate::provenance::Basis;
+use crate::resources::{Amounts, Resource};
+use elastico_core::PoolId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The schema id of an answer about prices.
+pub const PRICE_SCHEMA: &str = "elastico.whatif.price/1";
+
+/// What one unit more or less changes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Marginal {
+    /// Value per unit: of the placement that is solved again, less that of the present one.
+    pub value: f64,
+    /// The same for certain: better placements of either side cannot bring it outside.
+    pub value_range: [f64; 2],
+    /// The change of the bound per unit, where jobs may be split: what a price is compared with.
+    pub bound: f64,
+}
+
+/// The price of one resource of one pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResourcePrice {
+    /// The pool.
+    #[schemars(with = "String")]
+    pub pool: PoolId,
+    /// The resource.
+    pub resource: Resource,
+    /// What the pool has.
+    pub capacity: f64,
+    /// How much of it the placement uses, 0..1.
+    pub used_ratio: f64,
+    /// Value per unit: the slope of the bound; 0 = surplus, more of it brings nothing.
+    pub price: f64,
+    /// The unit: one GPU, one core, 1e9 bytes, or 1e9 bytes per second. A GPU comes with its part of the host.
+    pub unit: f64,
+    /// One unit more; absent for host resources that are in surplus.
+    pub one_more: Option<Marginal>,
+    /// One unit less, as a loss; absent for host resources in surplus, and where there is none to take.
+    pub one_less: Option<Marginal>,
+    /// The price holds down to this capacity.
+    pub holds_from: f64,
+    /// The price holds up to this capacity; absent = however much is added, or farther than was tried.
+    pub holds_to: Option<f64>,
+    /// The price in money per unit and hour, at the rate of `money_per_value`.
+    pub price_per_hour: Option<f64>,
+    /// What a GPU of the pool costs per hour.
+    pub list_price_per_gpu_hour: Option<f64>,
+    /// Price in money over list price, of a GPU: above 1 it is worth more than it costs, as the cluster goes.
+    pub list_price_ratio: Option<f64>,
+}
+
+/// The answer to "what is a GPU worth".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PriceAnswer {
+    /// `elastico.whatif.price/1`.
+    pub schema: String,
+    /// The state, solved finely.
+    pub side: Side,
+    /// How far at most the bound is above the best that prices can show, as a ratio: with a lower one no price is surer.
+    pub dual_gap: f64,
+    /// The rate at which all that is used pays its list price; absent where a pool has no list price or nothing is short.
+    pub money_per_value: Option<f64>,
+    /// By pool, then resource. GPU slots are always there, host resources where they can be short.
+    pub prices: Vec<ResourcePrice>,
+    /// Solutions that were made to find all this.
+    pub solves: u32,
+    /// What it rests on.
+    pub basis: Basis,
+}
+
+/// Prices are compared at 1e-6 of the bound or finer, which takes a finer search than placing does.
+const FINE: f64 = 1e-7;
+const CALLS: u32 = 400;
+/// How far the search for the upper end goes, as a multiple of the capacity and in units.
+const FARTHEST: f64 = 4.0;
+const FEWEST: f64 = 16.0;
+
+struct Search<'a, 'b> {
+    whatif: &'b WhatIf<'a>,
+    options: Options,
+    base: Solved,
+    solves: u32,
+}
+
+impl WhatIf<'_> {
+    /// What is a unit of each resource worth, and between which capacities does that hold? All pools where none is named.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] for an unknown pool.
+    pub fn price(&self, pool: Option<&PoolId>) -> Result<PriceAnswer, Error> {
+        let cluster = self.allocator.cluster();
+        if let Some(pool) = pool {
+            cluster.get(pool.as_str())?;
+        }
+        let own = self.allocator.options();
+        let options =
+            Options { tolerance: own.tolerance.min(FINE), calls: own.calls.max(CALLS), ..own.clone() };
+        let base = self.solve(cluster.clone(), options.clone(), self.jobs)?;
+        let rate = money_per_value(&base.placement, cluster);
+        let mut search = Search { whatif: self, options, base, solves: 1 };
+        let mut prices = Vec::new();
+        for known in cluster.pool.iter().filter(|known| pool.is_none_or(|pool| known.id == *pool)) {
+            for price in search.listed(known) {
+                prices.push(search.price(known, &price, rate)?);
+            }
+        }
+        let placement = &search.base.placement;
+        let lower = placement.prices.bound_lower;
+        Ok(PriceAnswer {
+            schema: PRICE_SCHEMA.to_owned(),
+            side: search.base.side(),
+            dual_gap: super::gap(lower, placement.bound),
+            money_per_value: rate,
+            prices,
+            solves: search.solves,
+            basis: placement.basis.clone(),
+        })
+    }
+}
+
+impl Search<'_, '_> {
+    /// The prices of a pool, that of its slots first even where they can never be short.
+    fn listed(&self, pool: &Pool) -> Vec<Price> {
+        let placement = &self.base.placement;
+        let mut listed: Vec<Price> =
+            placement.prices.prices.iter().filter(|price| price.pool == pool.id).cloned().collect();
+        if !listed.iter().any(|price| price.resource == Resource::GpuSlots) {
+            let capacity = f64::from(pool.gpu_count());
+            let used = used_slots(placement, &pool.id);
+            listed.insert(
+                0,
+                Price {
+                    pool: pool.id.clone(),
+                    resource: Resource::GpuSlots,
+                    value_per_unit: 0.0,
+                    capacity,
+                    used_ratio: if capacity > 0.0 { used / capacity } else { 0.0 },
+                },
+            );
+        }
+        listed
+    }
+
+    fn price(&mut self, pool: &Pool, price: &Price, rate: Option<f64>) -> Result<ResourcePrice, Error> {
+        let is_slots = price.resource == Resource::GpuSlots;
+        let unit = match price.resource {
+            Resource::GpuSlots | Resource::HostCores => 1.0,
+            Resource::GpuMemoryBytes | Resource::HostMemoryBytes | Resource::NetworkBytesPerSecond => 1e9,
+        };
+        let (mut one_more, mut one_less) = (None, None);
+        let (mut holds_from, mut holds_to) = (0.0, None);
+        if is_slots || price.value_per_unit > 0.0 {
+            let units = price.capacity / unit;
+            one_more = Some(self.marginal(pool, price, unit, 1.0)?);
+            if units >= 1.0 {
+                one_less = Some(self.marginal(pool, price, unit, -1.0)?);
+            }
+            let lower = self.reach(pool, price, unit, -1.0, units.floor())?;
+            holds_from = price.capacity - unit * lower;
+            if price.value_per_unit > 0.0 {
+                let farthest = (units * FARTHEST).max(FEWEST).floor();
+                let upper = self.reach(pool, price, unit, 1.0, farthest)?;
+                holds_to = (upper < farthest).then_some(price.capacity + unit * upper);
+            }
+        }
+        let per_hour = rate.map(|rate| price.value_per_unit * unit * rate);
+        Ok(ResourcePrice {
+            pool: pool.id.clone(),
+            resource: price.resource,
+            capacity: price.capacity,
+            used_ratio: price.used_ratio,
+            price: price.value_per_unit * unit,
+            unit,
+            one_more,
+            one_less,
+            holds_from,
+            holds_to,
+            price_per_hour: per_hour,
+            list_price_per_gpu_hour: pool.price_per_gpu_hour,
+            list_price_ratio: per_hour
+                .filter(|_| is_slots)
+                .zip(pool.price_per_gpu_hour.filter(|list| *list > 0.0))
+                .map(|(money, list)| money / list),
+        })
+    }
+
+    fn at(&mut self, pool: &Pool, resource: Resource, unit: f64, units: f64) -> Result<Solved, Error> {
+        let cluster = self.whatif.allocator.cluster();
+        let cluster = if resource == Resource::GpuSlots {
+            resized(cluster, &pool.id, units as i64)?
+        } else {
+            with_host(cluster, &pool.id, resource, unit * units)
+        };
+        self.solves += 1;
+        self.whatif.solve(cluster, self.options.clone(), self.whatif.jobs)
+    }
+
+    fn marginal(&mut self, pool: &Pool, price: &Price, unit: f64, sign: f64) -> Result<Marginal, Error> {
+        let solved = self.at(pool, price.resource, unit, sign)?;
+        let (mut base, mut other) = (self.base.side(), solved.side());
+        if sign > 0.0 {
+            Side::order(&mut base, &mut other);
+        } else {
+            Side::order(&mut other, &mut base);
+        }
+        let mut range = base.delta_range(&other).map(|value| value * sign);
+        range.sort_by(f64::total_cmp);
+        Ok(Marginal {
+            value: (other.value - base.value) * sign,
+            // More is never worth less.
+            value_range: range.map(|value| value.max(0.0)),
+            bound: (other.bound - base.bound) * sign,
+        })
+    }
+
+    /// How many units away the bound still lies on the line of the price.
+    fn reach(&mut self, pool: &Pool, price: &Price, unit: f64, sign: f64, most: f64) -> Result<f64, Error> {
+        let mut holds = |units: f64| -> Result<bool, Error> {
+            let solved = self.at(pool, price.resource, unit, sign * units)?;
+            Ok(on_line(&self.base, &solved, pool))
+        };
+        let (mut inside, mut outside, mut step) = (0.0, most + 1.0, 1.0_f64);
+        while inside < most {
+            let units = step.min(most);
+            if !holds(units)? {
+                outside = units;
+                break;
+            }
+            inside = units;
+            step *= 2.0;
+        }
+        while outside - inside > 1.0 {
+            let middle = f64::midpoint(inside, outside).floor();
+            if holds(middle)? {
+                inside = middle;
+            } else {
+                outside = middle;
+            }
+        }
+        Ok(inside)
+    }
+}
+
+/// Whether the bound of another capacity lies on the line of the present prices, as far as both bounds are known.
+fn on_line(base: &Solved, other: &Solved, pool: &Pool) -> bool {
+    let amounts = |solved: &Solved| -> Amounts {
+        let pools = &solved.allocator.cluster().pool;
+        pools.iter().find(|known| known.id == pool.id).map(Pool::amounts).unwrap_or_default()
+    };
+    let (from, to) = (amounts(base), amounts(other));
+    let prices = Resource::ALL.map(|resource| base.placement.prices.get(&pool.id, resource));
+    let slope: f64 = (0..prices.len())
+        .filter(|at| prices[*at] > 0.0 && from[*at].is_finite())
+        .map(|at| prices[at] * (to[at] - from[at]))
+        .sum();
+    let unsure = |solved: &Solved| {
+        let prices = &solved.placement.prices;
+        (prices.bound - prices.bound_lower).max(0.0)
+    };
+    let scale = base.placement.bound.max(other.placement.bound);
+    let tolerance = unsure(base) + unsure(other) + 1e-6 * scale;
+    let line = base.placement.prices.bound + slope;
+    (other.placement.prices.bound - line).abs() <= tolerance
+}
+
+fn used_slots(placement: &Placement, pool: &PoolId) -> f64 {
+    let mine = placement.assignments.iter().filter(|assignment| assignment.pool == *pool);
+    mine.map(|assignment| {
+        f64::from(assignment.shape.gpus) * if assignment.beside.is_some() { 0.5 } else { 1.0 }
+    })
+    .sum()
+}
+
+/// The cluster with more of a host resource in a pool, spread over its nodes.
+fn with_host(cluster: &Cluster, pool: &PoolId, resource: Resource, change: f64) -> Cluster {
+    let mut cluster = cluster.clone();
+    for pool in cluster.pool.iter_mut().filter(|known| known.id == *pool) {
+        let nodes = f64::from(pool.gpu_count()) / f64::from(pool.gpus_per_node.max(1));
+        let amount = match resource {
+            Resource::HostCores => &mut pool.host_cores,
+            Resource::HostMemoryBytes => &mut pool.host_memory_bytes,
+            Resource::NetworkBytesPerSecond => &mut pool.network_bytes_per_second,
+            Resource::GpuSlots | Resource::GpuMemoryBytes => continue,
+        };
+        *amount = amount.map(|amount| (amount + change / nodes.max(f64::MIN_POSITIVE)).max(0.0));
+    }
+    cluster
+}
