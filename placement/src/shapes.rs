@@ -93,7 +93,8 @@ pub struct ShapeFamily {
     pub job: JobId,
     /// Training or inference.
     pub kind: WorkloadKind,
-    /// Steps per second of the reference: the fastest shape with the fewest GPUs. Throughputs are relative to it.
+    /// Steps per second of the reference: the fastest shape with the fewest GPUs that a large enough cluster of these pools
+    /// could hold. Throughputs are relative to it, and keep their meaning when the pools grow or shrink.
     pub reference_hertz: f64,
     /// The shapes, by pool, then GPUs, then share, then speed.
     pub shapes: Vec<Shape>,
@@ -176,7 +177,8 @@ fn counts(job: &Job, pool: &Pool, known: impl Iterator<Item = u32>) -> BTreeSet<
     all.filter(|gpus| (least..=most).contains(gpus)).chain([least, most]).collect()
 }
 
-fn misfit(pool: &Pool, candidate: &Candidate, resources: &Resources) -> Option<String> {
+/// Why a pool with so many GPUs cannot hold a configuration.
+fn misfit(pool: &Pool, pool_gpus: u32, candidate: &Candidate, resources: &Resources) -> Option<String> {
     let (gpus, per_node) = (candidate.gpus, pool.gpus_per_node);
     let memory = candidate.per_gpu.memory.unwrap_or(0.0);
     if memory > pool.memory_of_gpu() {
@@ -186,14 +188,14 @@ fn misfit(pool: &Pool, candidate: &Candidate, resources: &Resources) -> Option<S
             pool.memory_of_gpu()
         ));
     }
-    if gpus > pool.gpu_count() {
-        return Some(format!("needs {gpus} GPUs, the pool has {}", pool.gpu_count()));
+    if gpus > pool_gpus {
+        return Some(format!("needs {gpus} GPUs, the pool has {pool_gpus}"));
     }
     if gpus > per_node && !gpus.is_multiple_of(per_node) {
         return Some(format!("{gpus} GPUs are no whole number of nodes of {per_node}"));
     }
     let nodes = f64::from(gpus.div_ceil(per_node.max(1)));
-    let of_node = pool.amounts_of_node(per_node.min(pool.gpu_count()));
+    let of_node = pool.amounts_of_node(per_node.min(pool_gpus));
     let names = ["", "", "host cores", "bytes of host memory", "bytes/s of network"];
     let amounts = resources.amounts();
     (2..5).find(|at| amounts[*at] / nodes > of_node[*at]).map(|at| {
@@ -211,37 +213,39 @@ impl ShapeFamily {
         let kind = job.kind.or(of_profile).or(of_family).unwrap_or(WorkloadKind::Training);
         let mut family =
             Self { job: job.id.clone(), kind, reference_hertz: 0.0, shapes: Vec::new(), dropped: Vec::new() };
-        for (pool, profile) in cluster.pool.iter().zip(known) {
-            if pool.gpu_count() > 0 {
-                family.add_pool(job, pool, profile, law);
-            }
-        }
-        let reference = |gpus: u32, shapes: &[Shape]| {
-            let speeds = shapes
-                .iter()
-                .filter(|shape| shape.is_whole() && shape.gpus == gpus)
-                .map(|shape| shape.step_seconds);
-            speeds.min_by(f64::total_cmp).map(f64::recip)
-        };
-        let fewest = family.shapes.iter().filter(|shape| shape.is_whole()).map(|shape| shape.gpus).min();
-        family.reference_hertz = fewest.and_then(|gpus| reference(gpus, &family.shapes)).unwrap_or(0.0);
+        let references = cluster.pool.iter().zip(known);
+        let references = references.filter_map(|(pool, profile)| family.add_pool(job, pool, profile, law));
+        let reference = references.min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        family.reference_hertz = reference.map_or(0.0, |(_, seconds)| seconds.recip());
         for shape in &mut family.shapes {
             shape.normalized_throughput =
                 1.0 / (shape.step_seconds * family.reference_hertz.max(f64::MIN_POSITIVE));
         }
-        if fewest.is_none() {
+        if !family.shapes.iter().any(Shape::is_whole) {
             // A share of a GPU has no value without the whole GPU to compare with.
             family.shapes.clear();
         }
         family
     }
 
-    fn add_pool(&mut self, job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>, law: ScalingLaw) {
+    /// Adds the shapes that the pool can hold. Returns GPUs and step time of the fastest shape with the fewest GPUs that
+    /// it could hold with GPUs enough.
+    fn add_pool(
+        &mut self,
+        job: &Job,
+        pool: &Pool,
+        profile: Option<&WorkloadProfile>,
+        law: ScalingLaw,
+    ) -> Option<(u32, f64)> {
+        let pool_gpus = pool.gpu_count();
         let mut drop = |gpus: Option<u32>, reason: String| {
-            self.dropped.push(Dropped { pool: pool.id.clone(), gpus, reason });
+            if pool_gpus > 0 {
+                self.dropped.push(Dropped { pool: pool.id.clone(), gpus, reason });
+            }
         };
         if !job.pools.is_empty() && !job.pools.contains(&pool.id) {
-            return drop(None, "the job does not allow this pool".to_owned());
+            drop(None, "the job does not allow this pool".to_owned());
+            return None;
         }
         let candidates = if let Some(goodput) = &job.goodput {
             goodput::candidates(goodput, job, pool, profile)
@@ -252,8 +256,12 @@ impl ShapeFamily {
         };
         let candidates = match candidates {
             Ok(candidates) => candidates,
-            Err(reason) => return drop(None, reason),
+            Err(reason) => {
+                drop(None, reason);
+                return None;
+            }
         };
+        let mut reference: Option<(u32, f64)> = None;
         let mut shapes = Vec::new();
         for candidate in candidates {
             let share_ratio = f64::from(candidate.share) / f64::from(FULL);
@@ -262,8 +270,16 @@ impl ShapeFamily {
             let reason = if outside {
                 Some(format!("the job allows {} to {} GPUs", job.gpus_min, job.most_gpus()))
             } else {
-                misfit(pool, &candidate, &resources)
+                misfit(pool, pool_gpus, &candidate, &resources)
             };
+            let holds = || reason.is_none() || misfit(pool, u32::MAX, &candidate, &resources).is_none();
+            if !outside && candidate.share == FULL && holds() {
+                let found = (candidate.gpus, candidate.seconds);
+                reference = Some(reference.map_or(found, |best| {
+                    let is_better = found.0 < best.0 || (found.0 == best.0 && found.1 < best.1);
+                    if is_better { found } else { best }
+                }));
+            }
             if let Some(reason) = reason {
                 let settings: Vec<String> =
                     candidate.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -290,6 +306,7 @@ impl ShapeFamily {
         });
         prune::prune(&mut shapes, |shape| job.current.as_ref().is_some_and(|current| current.is(shape)));
         self.shapes.extend(shapes);
+        reference
     }
 
     /// The fastest shape with one whole GPU of a pool: what a pair is compared with.

@@ -208,7 +208,8 @@ impl WhatIf<'_> {
                     && find(self.profiles, workload, &pool.device).is_some()
             })
         };
-        job.shape.is_empty() && !job.workload.as_ref().is_some_and(profiled)
+        let is_measured = !job.shape.is_empty() || !job.batch.is_empty() || job.goodput.is_some();
+        !is_measured && !job.workload.as_ref().is_some_and(profiled)
     }
 
     fn trial(&self, kind: RemedyKind, change: String, job: Job) -> Trial {

@@ -224,12 +224,13 @@ impl WhatIf<'_> {
             return (assignment.value, 1.0);
         };
         let slowdown = beside.slowdown * factor(&cell)[side];
-        let weight = self.jobs.get(assignment.job.as_str()).map_or(0.0, |(_, job)| job.weight);
+        // Weight and restart are factors of the value, whatever the slowdown.
         let objective = self.allocator.options().objective;
-        let worth = |slowdown: f64| {
-            objective.value(weight, assignment.shape.normalized_throughput / slowdown.max(1.0))
-        };
-        (assignment.value + worth(slowdown) - worth(beside.slowdown), slowdown)
+        let utility =
+            |slowdown: f64| objective.utility(assignment.shape.normalized_throughput / slowdown.max(1.0));
+        let predicted = utility(beside.slowdown);
+        let ratio = if predicted > 0.0 { utility(slowdown) / predicted } else { 0.0 };
+        (assignment.value * ratio, slowdown)
     }
 
     /// The cell that an assignment rests on, and which side of it the job is.

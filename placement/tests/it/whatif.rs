@@ -129,6 +129,25 @@ fn capacity_is_solved_step_by_step() {
 }
 
 #[test]
+fn throughput_keeps_its_meaning_when_a_pool_goes() {
+    let pools = "[[pool]]\nid = \"p\"\ndevice = \"h100\"\nnodes = 1\ngpus_per_node = 2\n\
+                 [[pool]]\nid = \"slow\"\ndevice = \"t4\"\nnodes = 1\ngpus_per_node = 2\n";
+    let cluster = Cluster::from_toml(pools, Path::new("cluster.toml")).unwrap();
+    let allocator = Allocator::new(cluster, Options::default());
+    let job = "[[job]]\nid = \"a\"\nshape = [{ pool = \"p\", step_seconds = 1 }, { pool = \"slow\", step_seconds = 4 }]\n";
+    let none = Profiles::default();
+    let jobs = jobs(job);
+    let whatif = WhatIf::new(&allocator, &jobs, &none, None).unwrap();
+    let step = whatif.capacity(&[], &gpus("p:all")).unwrap().steps.remove(0);
+    assert!(near(step.after.value, 0.25) && near(step.value_delta, -0.75), "{step:?}");
+    let mut change = Scenario::default();
+    change.remove = gpus("p:all");
+    let answer = whatif.harmed(&change).unwrap();
+    assert_eq!(answer.effects[0].kind, EffectKind::Slower);
+    assert!(near(answer.worst_ratio.unwrap(), 0.25));
+}
+
+#[test]
 fn a_new_job_hears_what_would_let_it_in() {
     let none = Profiles::default();
     let (allocator, running) = (allocator(2, 2), weighted(&[4.0, 3.0, 3.0, 2.0]));
