@@ -75,6 +75,17 @@ pub(crate) fn json<T: DeserializeOwned>(text: &str, file: &Path) -> Result<T, Er
     })
 }
 
+/// What a line assigns to a field inside inline tables: `{ field = value, … }`.
+fn assigned<'a>(line: &'a str, field: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(field).filter_map(move |(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + field.len()..].trim_start().strip_prefix('=')?;
+        let is_word = before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_' && letter != '-');
+        let value = after.split([',', '}', ']', '#']).next()?.trim().trim_matches('"');
+        is_word.then_some(value)
+    })
+}
+
 /// The text of a file and how its entries can be found again, for messages about values.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
@@ -86,13 +97,15 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The line of a field of the entry with this index and id.
-    fn line(&self, index: usize, id: &str, field: &str) -> Option<usize> {
+    /// The line of a field of the entry with this index and id. Where the field stands inside a table of the entry, the
+    /// line with that value, or the only line with that field.
+    fn line(&self, index: usize, id: &str, field: &str, value: &str) -> Option<usize> {
         match self.format {
             Format::Toml => {
                 let header = format!("[[{}]]", self.table);
                 let mut start = None;
                 let mut seen = 0;
+                let mut nested: Vec<(usize, &str)> = Vec::new();
                 for (number, line) in self.text.lines().enumerate() {
                     let line = line.trim();
                     if line.starts_with(&header) {
@@ -107,9 +120,15 @@ impl Source<'_> {
                         && line.strip_prefix(field).is_some_and(|rest| rest.trim_start().starts_with('='))
                     {
                         return Some(number + 1);
+                    } else if start.is_some() {
+                        nested.extend(assigned(line, field).map(|text| (number + 1, text)));
                     }
                 }
-                start
+                let same =
+                    |text: &str| text == value || text.parse::<f64>().ok() == value.parse::<f64>().ok();
+                let is_number = value.parse::<f64>().is_ok();
+                let found = nested.iter().find(|(_, text)| is_number && same(text)).map(|(line, _)| *line);
+                found.or(if let [(line, _)] = nested[..] { Some(line) } else { start })
             }
             Format::Json => {
                 let id = format!("\"{id}\"");
@@ -131,12 +150,13 @@ impl Source<'_> {
         rule: impl Into<String>,
         suggestion: Option<String>,
     ) -> Error {
+        let value = value.to_string();
         Error::Value {
             file: self.file.clone(),
-            line: self.line(index, id, field),
+            line: self.line(index, id, field, &value),
             item: format!("{} `{id}`", self.table).into(),
             field,
-            value: value.to_string().into(),
+            value: value.into(),
             rule: rule.into().into(),
             suggestion: suggestion.map(Into::into),
         }

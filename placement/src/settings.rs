@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a setting is a truth value, a number or a text")]
 pub enum Setting {
     /// A truth value.
     Bool(bool),

@@ -248,7 +248,7 @@ impl ShapeFamily {
             return None;
         }
         let candidates = if let Some(goodput) = &job.goodput {
-            goodput::candidates(goodput, job, pool, profile)
+            goodput::candidates(goodput, job, pool, profile, &mut drop)
         } else if job.batch.is_empty() {
             measured::candidates(job, self.kind, pool, profile, law)
         } else {

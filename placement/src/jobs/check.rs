@@ -57,7 +57,13 @@ impl Job {
         }
         let names = self.setting_names.all();
         if let Some(name) = names.iter().find(|name| !name.is_empty() && !is_name(name)) {
-            return Err(source.refuse(entry, "setting_names", name.escape_debug(), NAME_RULE, None));
+            return Err(source.refuse(
+                entry,
+                "setting_names",
+                format!("`{}`", name.escape_debug()),
+                NAME_RULE,
+                None,
+            ));
         }
         self.shape.iter().try_for_each(|shape| shape.check(source, entry))?;
         self.batch.iter().try_for_each(|point| self.check_batch(point, source, entry))?;

@@ -178,6 +178,7 @@ pub(super) fn candidates(
     job: &Job,
     pool: &Pool,
     profile: Option<&WorkloadProfile>,
+    drop: &mut impl FnMut(Option<u32>, String),
 ) -> Result<Vec<Candidate>, String> {
     let timing =
         goodput.timing_of(&pool.id).ok_or_else(|| "the goodput has no timing for this pool".to_owned())?;
@@ -185,7 +186,16 @@ pub(super) fn candidates(
     let names = &job.setting_names;
     let mut found = Vec::new();
     for gpus in counts(job, pool, std::iter::empty()) {
-        let Some(best) = goodput.best(timing, gpus, gpus <= pool.gpus_per_node) else { continue };
+        let Some(best) = goodput.best(timing, gpus, gpus <= pool.gpus_per_node) else {
+            let least = goodput.reference_batch;
+            let most = goodput.max_batch.map_or(String::new(), |most| format!(" and at most {most}"));
+            let reason = format!(
+                "no batch of at least {least}{most}: device memory holds {} examples per GPU, {} passes are accumulated",
+                timing.max_batch_per_gpu, goodput.max_accumulation
+            );
+            drop(Some(gpus), reason);
+            continue;
+        };
         let mut settings = Settings::new();
         let batch = u64::from(gpus) * u64::from(best.batch_per_gpu) * u64::from(best.passes);
         choose(&mut settings, &names.global_batch, u32::try_from(batch).unwrap_or(u32::MAX));
@@ -199,12 +209,6 @@ pub(super) fn candidates(
             per_gpu: per_gpu.clone(),
             settings,
         });
-    }
-    if found.is_empty() {
-        return Err(format!(
-            "no batch of {} or more: device memory holds {} examples per GPU, and at most {} passes are accumulated",
-            goodput.reference_batch, timing.max_batch_per_gpu, goodput.max_accumulation
-        ));
     }
     Ok(found)
 }

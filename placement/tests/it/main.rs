@@ -1,6 +1,7 @@
 //! Files, messages and answers as a user sees them.
 
 mod families;
+mod published;
 mod switching;
 
 use elastico_core::{DeviceKind, FamilyId, Hint, Slowdown, WorkloadId, WorkloadKind};
