@@ -78,24 +78,26 @@ pub(crate) fn generate(size: Size, seed: Seed, sharing: &[SharingMode]) -> Gener
         job.push(one);
     }
     let devices = cluster.pool.iter().map(|pool| pool.device.clone());
-    let table =
-        PairTable::from_fn(demands.keys().cloned().collect::<Vec<_>>(), devices, sharing, |_, a, b, mode| {
-            let (of_a, of_b) = (demands[a], demands[b]);
-            let (share_a, share_b) = mode.shares();
-            let over = (of_a.0 + of_b.0 - 1.0).max(0.0) + 0.8 * (of_a.1 + of_b.1 - 1.0).max(0.0);
-            // A share under the demand slows its owner down and spares the other.
-            let own = |demand: f64, share: f64| (demand / share).max(1.0);
-            let other = |share: f64| if share < 1.0 { 0.5 } else { 1.0 };
-            let slowdown = [
-                own(of_a.0, share_a) * (1.03 + over * other(share_b)),
-                own(of_b.0, share_b) * (1.03 + over * other(share_a)),
-            ];
-            Some(PairOutcome {
-                sharing: mode.clone(),
-                slowdown,
-                upper: slowdown.map(|ratio| ratio * 1.08),
-                in_domain: true,
-            })
-        });
+    // Nobody asks for a table where nobody may share, and its size is the square of the jobs.
+    let sharers: Vec<WorkloadId> =
+        if sharing.is_empty() { Vec::new() } else { demands.keys().cloned().collect() };
+    let table = PairTable::from_fn(sharers, devices, sharing, |_, a, b, mode| {
+        let (of_a, of_b) = (demands[a], demands[b]);
+        let (share_a, share_b) = mode.shares();
+        let over = (of_a.0 + of_b.0 - 1.0).max(0.0) + 0.8 * (of_a.1 + of_b.1 - 1.0).max(0.0);
+        // A share under the demand slows its owner down and spares the other.
+        let own = |demand: f64, share: f64| (demand / share).max(1.0);
+        let other = |share: f64| if share < 1.0 { 0.5 } else { 1.0 };
+        let slowdown = [
+            own(of_a.0, share_a) * (1.03 + over * other(share_b)),
+            own(of_b.0, share_b) * (1.03 + over * other(share_a)),
+        ];
+        Some(PairOutcome {
+            sharing: mode.clone(),
+            slowdown,
+            upper: slowdown.map(|ratio| ratio * 1.08),
+            in_domain: true,
+        })
+    });
     Generated { cluster, jobs: Jobs { job }, table }
 }

@@ -8,6 +8,7 @@ use crate::jobs::Jobs;
 use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::pairing::{PairTable, find};
+use crate::parallel;
 use crate::placement::{
     Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, WaitReason, Waiting,
 };
@@ -129,13 +130,13 @@ fn round_and_place<'a>(instance: &'a Instance<'_>, dual: &Dual) -> Nodes<'a> {
             .iter()
             .map(|amounts| amounts.map(|amount| (amount * headroom).ceil().min(amount)))
             .collect();
-        let rounder = Rounder::new(problem, &dual.prices, &dual.surplus, capacity);
+        let rounder = Rounder::new(problem, dual, capacity);
         let mut rounded = rounder.round(&dual.answer);
         let options = instance.options;
         let tolerance = options.tolerance.max(SEARCHED_GAP);
-        rounder.search(&mut rounded, dual.bound, tolerance, options.search, options.seed);
+        rounder.search(&mut rounded, tolerance, options.search, options.seed);
         let mut nodes = Nodes::new(instance.cluster, problem);
-        let failed = nodes.place(&rounded.choices, &dual.prices, &dual.surplus);
+        let failed = nodes.place(&rounded.choices, dual);
         if best.as_ref().is_none_or(|best| nodes.value > best.value) {
             best = Some(nodes);
         }
@@ -155,13 +156,13 @@ fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, 
     prices.rounds = dual.rounds;
     let mut assignments = Vec::new();
     let mut waiting = Vec::new();
-    for (job, choice) in nodes.choices.iter().enumerate() {
-        match choice {
-            Choice::Waiting => waiting.push(wait(instance, dual, &used, job)),
-            Choice::Single(_) | Choice::Pair(_) => {
-                assignments.extend(assign(instance, jobs, dual, nodes, job, *choice));
-            }
-        }
+    let told = parallel::map(nodes.choices.len(), |job| match nodes.choices[job] {
+        Choice::Waiting => (None, Some(wait(instance, dual, &used, job))),
+        choice => (assign(instance, jobs, dual, nodes, job, choice), None),
+    });
+    for (assignment, wait) in told {
+        assignments.extend(assignment);
+        waiting.extend(wait);
     }
     Placement {
         schema: PLACEMENT_SCHEMA.to_owned(),

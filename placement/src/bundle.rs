@@ -6,6 +6,7 @@
 //! the pool would cost in total over the value at the start, since unscaled bundles fail on large instances.
 
 use crate::matching::{Edge, match_edges};
+use crate::parallel;
 use crate::problem::{Choice, PriceTable, Problem};
 use crate::resources::{Amounts, RESOURCES};
 use crate::simplex;
@@ -25,17 +26,7 @@ pub(crate) struct Answer {
 /// Best columns at the prices: a single shape per job, then an assignment on what pairs gain over that.
 pub(crate) fn oracle(problem: &Problem, prices: &PriceTable) -> Answer {
     let jobs = problem.jobs();
-    let mut surplus = vec![0.0; jobs];
-    let mut choices = vec![Choice::Waiting; jobs];
-    for (job, columns) in problem.singles.iter().enumerate() {
-        for (at, column) in columns.iter().enumerate() {
-            let reduced = column.reduced(prices);
-            if reduced > surplus[job] {
-                surplus[job] = reduced;
-                choices[job] = Choice::Single(at);
-            }
-        }
-    }
+    let (mut surplus, mut choices) = best_singles(problem, prices);
     let mut edges = Vec::new();
     for (pair, column) in problem.pairs.iter().enumerate() {
         let gain = column.reduced(prices) - surplus[column.a] - surplus[column.b];
@@ -88,6 +79,29 @@ pub(crate) fn oracle(problem: &Problem, prices: &PriceTable) -> Answer {
         *sum += price;
     }
     Answer { surplus, value, used, choices }
+}
+
+/// Of each job what its best single shape gains, and which that is.
+fn best_singles(problem: &Problem, prices: &PriceTable) -> (Vec<f64>, Vec<Choice>) {
+    let best = parallel::chunks(problem.jobs(), |jobs| {
+        let of_job = |job: usize| {
+            let mut best = (0.0, Choice::Waiting);
+            for (at, column) in problem.singles[job].iter().enumerate() {
+                let reduced = column.reduced(prices);
+                if reduced > best.0 {
+                    best = (reduced, Choice::Single(at));
+                }
+            }
+            best
+        };
+        jobs.map(of_job).unzip::<f64, Choice, Vec<_>, Vec<_>>()
+    });
+    let (mut surplus, mut choices) = (Vec::with_capacity(problem.jobs()), Vec::with_capacity(problem.jobs()));
+    for (part, chosen) in best {
+        surplus.extend(part);
+        choices.extend(chosen);
+    }
+    (surplus, choices)
 }
 
 /// Planes under the dual; they stay valid as long as jobs, capacities and existing columns stay.

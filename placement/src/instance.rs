@@ -9,6 +9,7 @@ use crate::cluster::Cluster;
 use crate::jobs::{Job, Jobs};
 use crate::options::Options;
 use crate::pairing::{Counts, PairOutcome, PairTable};
+use crate::parallel;
 use crate::problem::{Pair, PriceTable, Problem, Single};
 use crate::resources::{Amounts, RESOURCES};
 use crate::shapes::ShapeFamily;
@@ -107,8 +108,9 @@ impl<'a> Instance<'a> {
         profiles: &Profiles,
         table: Option<&'a PairTable>,
     ) -> Self {
-        let families: Vec<ShapeFamily> =
-            jobs.job.iter().map(|job| ShapeFamily::of(job, cluster, profiles, options.scaling)).collect();
+        let families: Vec<ShapeFamily> = parallel::map(jobs.job.len(), |job| {
+            ShapeFamily::of(&jobs.job[job], cluster, profiles, options.scaling)
+        });
         let pool_of = |id: &elastico_core::PoolId| cluster.pool.iter().position(|pool| pool.id == *id);
         let worths: Vec<Worth> =
             families.iter().zip(&jobs.job).map(|(family, job)| Worth::of(job, family, options)).collect();

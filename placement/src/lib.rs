@@ -60,6 +60,7 @@ mod nodes;
 mod objective;
 mod options;
 mod pairing;
+mod parallel;
 mod placement;
 mod prices;
 mod problem;

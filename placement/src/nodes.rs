@@ -1,8 +1,10 @@
 //! Slots on nodes: which GPU of which node, largest first, best fit, a pair as one slot.
 
-use crate::cluster::Cluster;
-use crate::problem::{Choice, PriceTable, Problem};
+use crate::cluster::{Cluster, Pool};
+use crate::dual::Dual;
+use crate::problem::{Choice, Problem, Single};
 use crate::resources::{Amounts, RESOURCES};
+use std::collections::BTreeSet;
 
 /// GPUs that a job has on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,13 +24,94 @@ impl Node {
     fn free_gpus(&self) -> usize {
         self.free.iter().filter(|free| **free).count()
     }
+
+    /// Whether the host bears `gpus` GPUs of a job that asks `demand` for all of its own.
+    fn bears(&self, demand: &Amounts, gpus: usize) -> bool {
+        let part = gpus as f64 / demand[0];
+        (2..RESOURCES).all(|at| demand[at] * part <= self.left[at] * (1.0 + 1e-12) + 1e-9)
+    }
+
+    fn first_free(&self, count: usize) -> Vec<u32> {
+        let free = self.free.iter().enumerate().filter(|(_, free)| **free);
+        free.take(count).map(|(gpu, _)| gpu as u32).collect()
+    }
+}
+
+/// The nodes of a pool, and which of them have how many GPUs free.
+#[derive(Clone, Debug)]
+struct PoolNodes {
+    nodes: Vec<Node>,
+    by_free: Vec<BTreeSet<usize>>,
+}
+
+impl PoolNodes {
+    fn new(pool: &Pool) -> Self {
+        let nodes: Vec<Node> = pool
+            .gpus_of_nodes()
+            .into_iter()
+            .map(|gpus| Node { free: vec![true; gpus as usize], left: pool.amounts_of_node(gpus) })
+            .collect();
+        let largest = nodes.iter().map(|node| node.free.len()).max().unwrap_or(0);
+        let mut by_free = vec![BTreeSet::new(); largest + 1];
+        for (at, node) in nodes.iter().enumerate() {
+            by_free[node.free.len()].insert(at);
+        }
+        Self { nodes, by_free }
+    }
+
+    /// GPUs of the largest node.
+    fn largest(&self) -> usize {
+        self.by_free.len() - 1
+    }
+
+    /// Most GPUs that a job may ask for now: those of the freest node, or of all free whole nodes.
+    fn most(&self) -> usize {
+        let whole = self.by_free[self.largest()].len();
+        if whole > 0 {
+            return whole * self.largest();
+        }
+        (1..self.by_free.len()).rev().find(|free| !self.by_free[*free].is_empty()).unwrap_or(0)
+    }
+
+    fn occupy(&mut self, seat: &Seat, demand: &Amounts) {
+        let node = &mut self.nodes[seat.node];
+        let before = node.free_gpus();
+        for gpu in &seat.gpus {
+            node.free[*gpu as usize] = false;
+        }
+        let part = seat.gpus.len() as f64 / demand[0];
+        for (left, amount) in node.left.iter_mut().zip(demand).skip(2) {
+            *left -= amount * part;
+        }
+        let after = node.free_gpus();
+        self.by_free[before].remove(&seat.node);
+        self.by_free[after].insert(seat.node);
+    }
+
+    /// The node with least room left that still fits; over a node, whole nodes only.
+    fn seat(&self, demand: &Amounts) -> Option<Vec<Seat>> {
+        let (wanted, largest) = (demand[0] as usize, self.largest());
+        let fits = |at: &&usize, gpus: usize| self.nodes[**at].bears(demand, gpus);
+        let seat = |at: usize, gpus: usize| Seat { node: at, gpus: self.nodes[at].first_free(gpus) };
+        if wanted <= largest {
+            let node = self.by_free[wanted..].iter().flatten().find(|at| fits(at, wanted))?;
+            return Some(vec![seat(*node, wanted)]);
+        }
+        let count = wanted / largest;
+        if self.by_free[largest].len() < count {
+            return None;
+        }
+        let whole = self.by_free[largest].iter().filter(|at| fits(at, largest));
+        let seats: Vec<Seat> = whole.take(count).map(|at| seat(*at, largest)).collect();
+        (seats.len() == count).then_some(seats)
+    }
 }
 
 /// The nodes of every pool and who sits where.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes<'a> {
     problem: &'a Problem,
-    pools: Vec<Vec<Node>>,
+    pools: Vec<PoolNodes>,
     pub(crate) choices: Vec<Choice>,
     pub(crate) seats: Vec<Vec<Seat>>,
     pub(crate) value: f64,
@@ -36,15 +119,9 @@ pub(crate) struct Nodes<'a> {
 
 impl<'a> Nodes<'a> {
     pub(crate) fn new(cluster: &Cluster, problem: &'a Problem) -> Self {
-        let pools = cluster.pool.iter().map(|pool| {
-            pool.gpus_of_nodes()
-                .into_iter()
-                .map(|gpus| Node { free: vec![true; gpus as usize], left: pool.amounts_of_node(gpus) })
-                .collect()
-        });
         Self {
             problem,
-            pools: pools.collect(),
+            pools: cluster.pool.iter().map(PoolNodes::new).collect(),
             choices: vec![Choice::Waiting; problem.jobs()],
             seats: vec![Vec::new(); problem.jobs()],
             value: 0.0,
@@ -52,7 +129,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Places the chosen columns, then fills what is left; returns how many chosen columns found no node at first.
-    pub(crate) fn place(&mut self, chosen: &[Choice], prices: &PriceTable, surplus: &[f64]) -> usize {
+    pub(crate) fn place(&mut self, chosen: &[Choice], dual: &Dual) -> usize {
         let mut units: Vec<(u32, f64, usize, Choice)> = Vec::new();
         for (job, choice) in chosen.iter().enumerate() {
             match *choice {
@@ -77,26 +154,37 @@ impl<'a> Nodes<'a> {
             }
         }
         if chosen.iter().enumerate().any(|(job, _)| self.choices[job] == Choice::Waiting) {
-            self.fill(prices, surplus);
+            self.fill(dual);
         }
         failed
     }
 
     /// Seats waiting jobs with whatever still fits, best reduced value first; a waiting job may join a lone one.
-    fn fill(&mut self, prices: &PriceTable, surplus: &[f64]) {
+    fn fill(&mut self, dual: &Dual) {
+        let Dual { prices, surplus, .. } = dual;
+        // What gives away more than is missing to the bound is in no better placement.
+        let least = self.value - dual.bound;
         let mut order: Vec<(f64, usize, Choice)> = Vec::new();
-        for (job, columns) in self.problem.singles.iter().enumerate() {
-            if self.choices[job] == Choice::Waiting {
-                for (at, column) in columns.iter().enumerate().filter(|(_, column)| column.value > 0.0) {
-                    let slack = column.reduced(prices) - surplus[job];
-                    order.push((slack, job, Choice::Single(at)));
+        let most: Vec<f64> = self.pools.iter().map(|pool| pool.most() as f64).collect();
+        if most.iter().any(|most| *most > 0.0) {
+            for (job, columns) in self.problem.singles.iter().enumerate() {
+                if self.choices[job] == Choice::Waiting {
+                    let fits = |column: &Single| column.value > 0.0 && column.demand[0] <= most[column.pool];
+                    for (at, column) in columns.iter().enumerate().filter(|(_, column)| fits(column)) {
+                        let slack = column.reduced(prices) - surplus[job];
+                        if slack >= least {
+                            order.push((slack, job, Choice::Single(at)));
+                        }
+                    }
                 }
             }
         }
         for (at, pair) in self.problem.pairs.iter().enumerate() {
             if self.choices[pair.a] == Choice::Waiting || self.choices[pair.b] == Choice::Waiting {
                 let slack = pair.reduced(prices) - surplus[pair.a] - surplus[pair.b];
-                order.push((slack, pair.a, Choice::Pair(at)));
+                if slack >= least {
+                    order.push((slack, pair.a, Choice::Pair(at)));
+                }
             }
         }
         order.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -131,7 +219,7 @@ impl<'a> Nodes<'a> {
             return;
         }
         let Some(seat) = self.seats[seated].first().cloned() else { return };
-        let node = &mut self.pools[pair.pool][seat.node];
+        let node = &mut self.pools[pair.pool].nodes[seat.node];
         let more = |resource: usize| pair.demand[resource] - single.demand[resource];
         if (2..RESOURCES).any(|resource| node.left[resource] < more(resource)) {
             return;
@@ -157,16 +245,9 @@ impl<'a> Nodes<'a> {
                 (column.pool, &column.demand, column.value, Some(column.a + column.b - job))
             }
         };
-        let Some(seats) = self.seat(pool, demand) else { return false };
+        let Some(seats) = self.pools[pool].seat(demand) else { return false };
         for seat in &seats {
-            let node = &mut self.pools[pool][seat.node];
-            let part = seat.gpus.len() as f64 / demand[0];
-            for gpu in &seat.gpus {
-                node.free[*gpu as usize] = false;
-            }
-            for (left, amount) in node.left.iter_mut().zip(demand).skip(2) {
-                *left -= amount * part;
-            }
+            self.pools[pool].occupy(seat, demand);
         }
         for job in [Some(job), partner].into_iter().flatten() {
             self.choices[job] = choice;
@@ -174,36 +255,5 @@ impl<'a> Nodes<'a> {
         }
         self.value += value;
         true
-    }
-
-    /// The nodes with least room left that still fit; over a node, whole nodes only.
-    fn seat(&self, pool: usize, demand: &Amounts) -> Option<Vec<Seat>> {
-        let nodes = &self.pools[pool];
-        let largest = nodes.iter().map(|node| node.free.len()).max()?;
-        let wanted = demand[0] as usize;
-        let fits = |node: &Node, gpus: usize| {
-            let part = gpus as f64 / demand[0];
-            node.free_gpus() >= gpus
-                && (2..RESOURCES).all(|at| demand[at] * part <= node.left[at] * (1.0 + 1e-12) + 1e-9)
-        };
-        let first = |node: &Node, count: usize| -> Vec<u32> {
-            let free = node.free.iter().enumerate().filter(|(_, free)| **free);
-            free.take(count).map(|(gpu, _)| gpu as u32).collect()
-        };
-        if wanted <= largest {
-            let (at, node) = nodes
-                .iter()
-                .enumerate()
-                .filter(|(_, node)| fits(node, wanted))
-                .min_by_key(|(at, node)| (node.free_gpus(), *at))?;
-            return Some(vec![Seat { node: at, gpus: first(node, wanted) }]);
-        }
-        let whole = nodes.iter().enumerate().filter(|(_, node)| {
-            node.free.len() == largest && node.free_gpus() == largest && fits(node, largest)
-        });
-        let count = wanted / largest;
-        let seats: Vec<Seat> =
-            whole.take(count).map(|(at, node)| Seat { node: at, gpus: first(node, largest) }).collect();
-        (seats.len() == count).then_some(seats)
     }
 }

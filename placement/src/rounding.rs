@@ -1,6 +1,7 @@
 //! From prices to an integral solution: repair, fill, and an exact search of the close calls.
 
 use crate::bundle::Answer;
+use crate::dual::Dual;
 use crate::problem::{Choice, PriceTable, Problem, Single, fits};
 use crate::resources::{Amounts, RESOURCES};
 
@@ -24,8 +25,9 @@ enum Column {
 /// What the search may use.
 pub(crate) struct Rounder<'a> {
     pub(crate) problem: &'a Problem,
-    pub(crate) prices: &'a PriceTable,
-    pub(crate) surplus: &'a [f64],
+    prices: &'a PriceTable,
+    surplus: &'a [f64],
+    bound: f64,
     /// Capacity per pool, perhaps less than the pool has.
     capacity: Vec<Amounts>,
     /// Per job: its pair columns by slack, the tightest first.
@@ -33,12 +35,8 @@ pub(crate) struct Rounder<'a> {
 }
 
 impl<'a> Rounder<'a> {
-    pub(crate) fn new(
-        problem: &'a Problem,
-        prices: &'a PriceTable,
-        surplus: &'a [f64],
-        capacity: Vec<Amounts>,
-    ) -> Self {
+    pub(crate) fn new(problem: &'a Problem, dual: &'a Dual, capacity: Vec<Amounts>) -> Self {
+        let (prices, surplus) = (&dual.prices, &dual.surplus[..]);
         let mut near: Vec<Vec<(f64, usize)>> = vec![Vec::new(); problem.jobs()];
         for (at, pair) in problem.pairs.iter().enumerate() {
             let slack = pair.reduced(prices) - surplus[pair.a] - surplus[pair.b];
@@ -48,7 +46,7 @@ impl<'a> Rounder<'a> {
         for list in &mut near {
             list.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         }
-        Self { problem, prices, surplus, capacity, near }
+        Self { problem, prices, surplus, bound: dual.bound, capacity, near }
     }
 
     fn partner(&self, job: usize, pair: usize) -> usize {
@@ -167,17 +165,24 @@ impl<'a> Rounder<'a> {
         }
     }
 
-    fn order(&self) -> Vec<Column> {
+    /// The columns that may be in a solution worth more than `value`, the least slack first: a solution with a column that gives
+    /// away more of the bound than that is worth less (variable fixing by reduced costs).
+    fn order(&self, value: f64) -> Vec<Column> {
+        let least = value - self.bound - 1e-9 * self.bound.abs();
         let mut all: Vec<(f64, Column)> = Vec::new();
         for (job, columns) in self.problem.singles.iter().enumerate() {
             for (at, column) in columns.iter().enumerate() {
                 let slack = column.reduced(self.prices) - self.surplus[job];
-                all.push((slack, Column::Single(job, at)));
+                if slack >= least {
+                    all.push((slack, Column::Single(job, at)));
+                }
             }
         }
         for (at, column) in self.problem.pairs.iter().enumerate() {
             let slack = column.reduced(self.prices) - self.surplus[column.a] - self.surplus[column.b];
-            all.push((slack, Column::Pair(at)));
+            if slack >= least {
+                all.push((slack, Column::Pair(at)));
+            }
         }
         // A stable sort: equal slack keeps the order of the jobs.
         all.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -186,10 +191,10 @@ impl<'a> Rounder<'a> {
 
     /// A feasible solution from the oracle's choices.
     pub(crate) fn round(&self, answer: &Answer) -> Rounded {
-        let order = self.order();
         let (value, used) = self.problem.evaluate(&answer.choices);
         let mut state = Rounded { choices: answer.choices.clone(), used, value };
         self.repair(&mut state);
+        let order = self.order(state.value);
         self.fill(&mut state, &order);
         let empty = Rounded {
             choices: vec![Choice::Waiting; self.problem.jobs()],

@@ -8,7 +8,8 @@ use rand::RngExt;
 
 impl Rounder<'_> {
     /// Searches neighbourhoods exactly: first the closest calls, then those around jobs that give away most.
-    pub(crate) fn search(&self, state: &mut Rounded, bound: f64, tolerance: f64, mut nodes: u64, seed: Seed) {
+    pub(crate) fn search(&self, state: &mut Rounded, tolerance: f64, mut nodes: u64, seed: Seed) {
+        let bound = self.bound;
         let useful: Vec<usize> =
             (0..self.problem.jobs()).filter(|job| !self.problem.singles[*job].is_empty()).collect();
         let mut random = seed.stream("placement search", &[]);
