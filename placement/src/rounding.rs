@@ -3,7 +3,7 @@
 use crate::bundle::Answer;
 use crate::dual::Dual;
 use crate::problem::{Choice, PriceTable, Problem, Single, fits};
-use crate::resources::{Amounts, RESOURCES};
+use crate::resources::{Amounts, RESOURCES, cost};
 
 mod search;
 
@@ -16,11 +16,14 @@ pub(crate) struct Rounded {
 }
 
 /// A column with its reduced value, in the order in which a greedy pass tries them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Column {
     Single(usize, usize),
     Pair(usize),
 }
+
+/// The gap from which on another start is not tried.
+const CLOSE: f64 = 1e-4;
 
 /// What the search may use.
 pub(crate) struct Rounder<'a> {
@@ -184,8 +187,13 @@ impl<'a> Rounder<'a> {
                 all.push((slack, Column::Pair(at)));
             }
         }
-        // A stable sort: equal slack keeps the order of the jobs.
-        all.sort_by(|a, b| b.0.total_cmp(&a.0));
+        // The rest of a long queue gives away more than any of those that could take part.
+        let most = 2 * self.problem.jobs() + 10_000;
+        if all.len() > most {
+            all.select_nth_unstable_by(most, |a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            all.truncate(most);
+        }
+        all.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         all.into_iter().map(|(_, column)| column).collect()
     }
 
@@ -196,6 +204,9 @@ impl<'a> Rounder<'a> {
         self.repair(&mut state);
         let order = self.order(state.value);
         self.fill(&mut state, &order);
+        if self.bound - state.value <= CLOSE * self.bound {
+            return state;
+        }
         let empty = Rounded {
             choices: vec![Choice::Waiting; self.problem.jobs()],
             used: vec![[0.0; RESOURCES]; self.problem.capacity.len()],
@@ -208,47 +219,62 @@ impl<'a> Rounder<'a> {
 
     /// Gives up what loses least per relief until nothing is over capacity.
     fn repair(&self, state: &mut Rounded) {
+        let over = |state: &Rounded, pool: usize, resource: usize| {
+            state.used[pool][resource] > self.capacity[pool][resource] * (1.0 + 1e-9) + 1e-9
+        };
         loop {
-            let over = state.used.iter().enumerate().find_map(|(pool, used)| {
-                let capacity = &self.capacity[pool];
-                (0..RESOURCES)
-                    .find(|at| used[*at] > capacity[*at] * (1.0 + 1e-9) + 1e-9)
-                    .map(|resource| (pool, resource))
-            });
-            let Some((pool, resource)) = over else { return };
-            let mut best: Option<(f64, usize, Choice)> = None;
-            for (job, choice) in state.choices.iter().enumerate() {
-                let Some((of, demand, value)) = self.demand(job, *choice) else { continue };
-                if of != pool || demand[resource] <= 0.0 {
+            let mut all = (0..state.used.len()).flat_map(|pool| (0..RESOURCES).map(move |at| (pool, at)));
+            let Some((pool, resource)) = all.find(|(pool, at)| over(state, *pool, *at)) else { return };
+            let mut offers: Vec<(f64, usize, Choice)> =
+                (0..self.problem.jobs()).filter_map(|job| self.relief(state, job, pool, resource)).collect();
+            offers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            for (_, job, to) in offers {
+                if !over(state, pool, resource) {
+                    break;
+                }
+                // A partner that was left waiting has nothing to give, and a place elsewhere may be gone.
+                if state.choices[job] == Choice::Waiting {
                     continue;
                 }
-                let net = value - crate::resources::cost(&self.prices[pool], demand);
-                let mut offer = |loss: f64, relief: f64, to: Choice| {
-                    let score = loss.max(0.0) / relief;
-                    if relief > 0.0 && best.as_ref().is_none_or(|best| score < best.0) {
-                        best = Some((score, job, to));
-                    }
-                };
-                offer(net, demand[resource], Choice::Waiting);
-                if let Choice::Single(current) = choice {
-                    for (at, column) in self.problem.singles[job].iter().enumerate() {
-                        if at == *current
-                            || (column.pool != pool && !self.room(state, column.pool, &column.demand))
-                        {
-                            continue;
-                        }
-                        let left = if column.pool == pool { column.demand[resource] } else { 0.0 };
-                        let other = column.reduced(self.prices);
-                        offer(net - other, demand[resource] - left, Choice::Single(at));
+                self.release(state, job);
+                if let Choice::Single(at) = to {
+                    let column = &self.problem.singles[job][at];
+                    if column.pool == pool || self.room(state, column.pool, &column.demand) {
+                        self.set(state, Column::Single(job, at));
                     }
                 }
             }
-            let Some((_, job, to)) = best else { return };
-            self.release(state, job);
-            if let Choice::Single(at) = to {
-                self.set(state, Column::Single(job, at));
+        }
+    }
+
+    /// What the job can give up of a resource of a pool at the least loss per relief, and for what.
+    fn relief(
+        &self,
+        state: &Rounded,
+        job: usize,
+        pool: usize,
+        resource: usize,
+    ) -> Option<(f64, usize, Choice)> {
+        let (of, demand, value) = self.demand(job, state.choices[job])?;
+        if of != pool || demand[resource] <= 0.0 {
+            return None;
+        }
+        let net = value - cost(&self.prices[pool], demand);
+        let mut best = (net.max(0.0) / demand[resource], job, Choice::Waiting);
+        if let Choice::Single(current) = state.choices[job] {
+            for (at, column) in self.problem.singles[job].iter().enumerate() {
+                if at == current || (column.pool != pool && !self.room(state, column.pool, &column.demand)) {
+                    continue;
+                }
+                let relief =
+                    demand[resource] - if column.pool == pool { column.demand[resource] } else { 0.0 };
+                let score = (net - column.reduced(self.prices)).max(0.0) / relief;
+                if relief > 0.0 && score < best.0 {
+                    best = (score, job, Choice::Single(at));
+                }
             }
         }
+        Some(best)
     }
 
     /// Passes over all columns and takes each that fits and gains, until a pass finds none.
@@ -266,8 +292,27 @@ impl<'a> Rounder<'a> {
         }
     }
 
+    /// Whether the GPUs alone forbid the column: what most columns of a long queue fail at.
+    fn lacks_gpus(&self, state: &Rounded, column: Column) -> bool {
+        let (pool, gpus, jobs) = match column {
+            Column::Single(job, at) => {
+                let single = &self.problem.singles[job][at];
+                (single.pool, single.demand[0], [job, job])
+            }
+            Column::Pair(at) => {
+                let pair = &self.problem.pairs[at];
+                (pair.pool, pair.demand[0], [pair.a, pair.b])
+            }
+        };
+        let waits = |job: usize| state.choices[job] == Choice::Waiting;
+        waits(jobs[0]) && waits(jobs[1]) && state.used[pool][0] + gpus > self.capacity[pool][0] + 1e-6
+    }
+
     /// `most_lost` bounds what any one job gives away at present.
     fn try_column(&self, state: &mut Rounded, column: Column, most_lost: f64) -> bool {
+        if self.lacks_gpus(state, column) {
+            return false;
+        }
         let (pool, demand, value, jobs) = match column {
             Column::Single(job, at) => {
                 let single = &self.problem.singles[job][at];
