@@ -154,8 +154,11 @@ fn split_table(evaluation: &Evaluation, split: Split) -> Table {
     let first = rows().find_map(|row| row.scores.as_ref());
     // Whoever can be fitted is judged on all rows of the split.
     let n = rows().map(|row| row.n).max().unwrap_or_default();
-    let mut title =
-        format!("{split} on {n} {} rows, safe = slowdown <= {}", kinds(evaluation), evaluation.limit);
+    let mut title = format!(
+        "{split} on {n} {} rows; errors in %, safe = slowdown <= {}",
+        kinds(evaluation),
+        evaluation.limit
+    );
     if let Some(scores) = first {
         title.push_str(&format!(", {:.0} % truly are", 100.0 * scores.safe_base_rate));
         if let Some(blind) = scores.partner_regret_random {
@@ -167,7 +170,7 @@ fn split_table(evaluation: &Evaluation, split: Split) -> Table {
         title,
         vec![
             Column::text("learner"),
-            Column::number("mape", "").label("MAPE %"),
+            Column::number("mape", "").label("MAPE"),
             Column::text("interval").label("95 %"),
             Column::number("r2", "").label("R2"),
             Column::number("spearman", "").label("rho"),

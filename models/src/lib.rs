@@ -54,6 +54,7 @@ pub use profile::{Profiles, SharePoint, WorkloadProfile};
 pub use runtime::runtime_library;
 pub use schema::{Feature, FeatureSchema, SchemaDifference, Side};
 pub use spec::{
-    Body, Calibrated, DOMAIN_TOLERANCE_RATIO, Domain, DomainDistance, Link, ModelSpec, Shrunk, fit_domain,
+    Body, Calibrated, DOMAIN_TOLERANCE_RATIO, Domain, DomainDistance, Gate, Link, ModelSpec, Shrunk,
+    fit_domain,
 };
 pub use verify::{EXPORT_TOLERANCE, Verification, verify};

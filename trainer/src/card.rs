@@ -133,6 +133,12 @@ fn write_card(
 
     writeln!(out, "\n## Limits\n")?;
     licence_limits(out, examples)?;
+    if let Some(reduced) = metadata.facts.get("reduced") {
+        writeln!(
+            out,
+            "- The forest is smaller than asked for: {reduced}. The scores are those of the smaller one."
+        )?;
+    }
     if examples.groups.harnesses.len() > 1 {
         writeln!(
             out,
@@ -154,7 +160,10 @@ fn write_card(
         ),
         (evaluation.rows.iter().any(|row| row.split == Split::UnseenDevice && lags(evaluation)), TRANSFER),
         (true, "Two workloads on one device; three or more were never seen."),
-        (true, "`in_domain` = 0 means a feature outside its training range: treat the job as unknown."),
+        (
+            true,
+            "`in_domain` = 0 means a feature outside its training range, or a row far from all training rows: treat the job as unknown.",
+        ),
     ];
     for (_, limit) in limits.iter().filter(|(holds, _)| *holds) {
         writeln!(out, "- {limit}")?;

@@ -10,6 +10,7 @@ use crate::{Error, Examples, Split};
 use elastico_core::{DeviceKind, Digest, Seed};
 use elastico_models::{PhysicsSpec, physics, prepare};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What to judge, and how.
@@ -313,6 +314,12 @@ impl OutOfFold {
             _ => self.fold.clone(),
         };
         let mut found = scores(&measured, &predicted, &family, limit, seed)?;
+        // One number for each fold ranks nothing; that it differs from fold to fold is chance.
+        let mut of_folds: BTreeMap<u32, f64> = BTreeMap::new();
+        let tells = |(fold, log): (&u32, &f64)| (*of_folds.entry(*fold).or_insert(*log) - log).abs() > 1e-12;
+        if !self.fold.iter().zip(&self.log).any(tells) {
+            found.spearman = None;
+        }
         let groups = &examples.groups;
         // Whoever looks for a partner chooses among the rows of one fold, on one device under one sharing mode.
         let choice: Vec<(u32, u32, u32)> = self

@@ -50,8 +50,10 @@ pub(crate) fn partner_regret<K: Ord + Copy>(
     let (mut regrets, mut blind) = (Vec::new(), Vec::new());
     for rows in competing.values().filter(|rows| rows.len() > 1) {
         let least = rows.iter().map(|&row| measured[row]).fold(f64::INFINITY, f64::min);
-        let chosen = rows.iter().copied().min_by(|&a, &b| predicted[a].total_cmp(&predicted[b]));
-        regrets.extend(chosen.map(|row| measured[row] / least - 1.0));
+        // Of those that look alike any may be taken: a learner that tells none apart chooses blindly.
+        let best = rows.iter().map(|&row| predicted[row]).fold(f64::INFINITY, f64::min);
+        let chosen = rows.iter().filter(|row| predicted[**row] <= best * (1.0 + 1e-9));
+        regrets.push(mean(&chosen.map(|&row| measured[row] / least - 1.0).collect::<Vec<_>>()));
         blind.push(mean(&rows.iter().map(|&row| measured[row] / least - 1.0).collect::<Vec<_>>()));
     }
     (!regrets.is_empty()).then(|| (mean(&regrets), mean(&blind)))
@@ -184,6 +186,14 @@ mod tests {
 
     fn close(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-12
+    }
+
+    #[test]
+    fn who_tells_none_apart_chooses_blindly() {
+        let measured = [1.0, 1.5, 2.0, 1.2, 1.8];
+        let (regret, blind) = partner_regret(&measured, &[1.3; 5], &[0, 0, 0, 1, 1]).unwrap();
+        assert!(close(regret, blind) && close(blind, 0.5 * (0.5 + 0.25)));
+        assert!(close(partner_regret(&measured, &measured, &[0, 0, 0, 1, 1]).unwrap().0, 0.0));
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Err
     let sampled = examples.sample(options.most_rows, options.seed);
     let examples = &*sampled;
     let domain = fit_domain(&examples.features, examples.schema.width())?;
-    let (choice, mut spec) = fit_within(examples, &domain, options)?;
+    let (choice, mut spec, reduced) = fit_within(examples, &domain, options)?;
 
     let judging = EvaluateOptions {
         splits: options.splits.clone(),
@@ -151,6 +151,9 @@ pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Err
     spec.upper_offset_log = calibration.offset_log;
     spec.metadata = metadata(examples, options, &choice, &evaluation, &calibration);
     spec.metadata.prior = prior;
+    if let Some(reduced) = &reduced {
+        spec.metadata.facts.insert("reduced".to_owned(), reduced.clone());
+    }
     let onnx = export(&spec)?;
     let verification = verify(&spec, &onnx, rows_to_verify(examples))?;
     // The metadata as the file has it, with what the export fills in.
@@ -172,7 +175,7 @@ fn fit_within(
     examples: &Examples,
     domain: &Domain,
     options: &TrainOptions,
-) -> Result<(Choice, ModelSpec), Error> {
+) -> Result<(Choice, ModelSpec, Option<String>), Error> {
     const TRIES: usize = 10;
     let physics = physics(&examples.schema);
     let rows: Vec<u32> = (0..examples.rows() as u32).collect();
@@ -194,6 +197,7 @@ fn fit_within(
             metadata: ModelMetadata::new(examples.schema.clone(), choice.learner.as_str()),
         })
     };
+    let asked = choice.options.forest(choice.learner).copied();
     // Metadata come on top of what is measured here.
     let room = options.max_bytes.saturating_sub(20_000);
     let mut bytes = 0;
@@ -203,7 +207,8 @@ fn fit_within(
             let spec = spec(&choice)?;
             bytes = export(&spec)?.len();
             if bytes <= room {
-                return Ok((choice, spec));
+                let reduced = reduced(asked, &choice, options.max_bytes);
+                return Ok((choice, spec, reduced));
             }
         }
         let learner = choice.learner;
@@ -215,6 +220,17 @@ fn fit_within(
         }
     }
     Err(Error::TooLarge { bytes, limit: options.max_bytes })
+}
+
+/// What was given up so that the file fits.
+fn reduced(asked: Option<ForestOptions>, choice: &Choice, limit: usize) -> Option<String> {
+    let (asked, kept) = asked.zip(choice.options.forest(choice.learner))?;
+    (asked != *kept).then(|| {
+        format!(
+            "{} trees with leaves of at least {} instead of {} with {}, so that the file has at most {limit} bytes",
+            kept.trees, kept.min_leaf, asked.trees, asked.min_leaf
+        )
+    })
 }
 
 /// How large the file would be, from the first trees: a forest that fits in no file takes minutes to grow. 0 for what is no

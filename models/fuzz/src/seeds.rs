@@ -3,7 +3,7 @@
 
 use elastico_core::Seed;
 use elastico_models::{
-    Aggregate, Body, Calibrated, DomainDistance, FeatureSchema, Forest, Link, ModelMetadata, ModelSpec, Tree,
+    Aggregate, Body, Calibrated, DomainDistance, FeatureSchema, Forest, Gate, Link, ModelMetadata, ModelSpec, Tree,
     TreeNode, export, physics,
 };
 use std::error::Error;
@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             scale: 0.9,
             shift: 0.1,
             offsets: vec![(4, 0.2)],
+            gate: residual.is_some().then(|| Gate { columns: vec![4], upper_offset_log_elsewhere: 0.3 }),
             residual,
         }))
     };

@@ -4,9 +4,12 @@ use super::export::ML_DOMAIN;
 use super::graph::{GraphBuilder, floats, id, integer, integers, string, strings};
 use super::proto::AttributeProto;
 use crate::spec::SCORE_GUARD;
-use crate::{Aggregate, Body, Calibrated, Forest, Link, ModelSpec, Shrunk};
+use crate::{Aggregate, Body, Calibrated, Forest, Gate, Link, ModelSpec, Shrunk};
 use prost::bytes::Bytes;
 
+/// The node that tells which rows a calibrated body was measured for, and the one before it.
+pub(super) const GATE: &str = "gate";
+pub(super) const GATE_VALUES: &str = "gate_values";
 /// Before the names of the base of a calibrated body.
 pub(super) const BASE: &str = "base_";
 /// Before the names of its residual.
@@ -21,7 +24,7 @@ pub(super) const HARMONIC_MEAN_OF_TREES: &str = "harmonic_mean_of_trees";
 pub(super) fn write_body(graph: &mut GraphBuilder, spec: &ModelSpec, raw: &str, prepared: &str) -> String {
     match &spec.body {
         Body::Calibrated(calibrated) => {
-            let Calibrated { base, scale, shift, offsets, residual } = &**calibrated;
+            let Calibrated { base, scale, shift, offsets, residual, gate } = &**calibrated;
             let base = write_shrunk(graph, base, BASE, raw, prepared);
             let scale = graph.scalar("calibration_scale", *scale as f32);
             let scaled = graph.node("Mul", "calibration_scaled", &[&base, &scale]);
@@ -35,14 +38,30 @@ pub(super) fn write_body(graph: &mut GraphBuilder, spec: &ModelSpec, raw: &str, 
                 let sum = graph.node("MatMul", "offset_sum", &[&values, &weights]);
                 log = graph.node("Add", "calibration_offset", &[&log, &sum]);
             }
+            if let Some(gate) = gate {
+                write_gate(graph, gate, raw);
+            }
             if let Some(forest) = residual {
-                let residual = write_trees(graph, forest, RESIDUAL, prepared);
+                let mut residual = write_trees(graph, forest, RESIDUAL, prepared);
+                if gate.is_some() {
+                    residual = graph.node("Mul", "residual_gated", &[&residual, GATE]);
+                }
                 log = graph.node("Add", "calibration_corrected", &[&log, &residual]);
             }
             log
         }
         plain => write_shrunk(graph, plain, "", raw, prepared),
     }
+}
+
+/// 1 for a row that was measured for, else 0. Indicators are whole numbers, so their sum is exact.
+fn write_gate(graph: &mut GraphBuilder, gate: &Gate, raw: &str) {
+    let columns: Vec<usize> = gate.columns.iter().map(|column| *column as usize).collect();
+    let values = graph.columns(GATE_VALUES, raw, &columns);
+    let ones = graph.floats("gate_ones", &[columns.len(), 1], &vec![1.0; columns.len()]);
+    let sum = graph.node("MatMul", "gate_sum", &[&values, &ones]);
+    let (low, high) = (graph.scalar("gate_low", 0.0), graph.scalar("gate_high", 1.0));
+    graph.node("Clip", GATE, &[&sum, &low, &high]);
 }
 
 /// A body that may be drawn toward the mean. Indicators are whole numbers, so their sum is exact.

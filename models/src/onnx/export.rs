@@ -1,6 +1,6 @@
 //! Writes a fitted model as an ONNX file.
 
-use super::body::write_body;
+use super::body::{GATE, write_body};
 use super::domain::write_domain;
 use super::graph::{GraphBuilder, matrix};
 use super::physics::write_physics;
@@ -67,8 +67,17 @@ pub fn export(spec: &ModelSpec) -> Result<Vec<u8>, Error> {
     let (low, high) = (graph.scalar("log_low", LOG_BOUNDS.0), graph.scalar("log_high", LOG_BOUNDS.1));
     let log = graph.node("Clip", "log_slowdown", &[&log, &low, &high]);
     graph.node("Exp", OUTPUTS[0], &[&log]);
-    let offset = graph.scalar("upper_offset_log", spec.upper_offset_log as f32);
-    let log_upper = graph.node("Add", "log_slowdown_upper", &[&log, &offset]);
+    let gate = spec.body.gate();
+    let everywhere = gate.map_or(spec.upper_offset_log, |gate| gate.upper_offset_log_elsewhere) as f32;
+    let offset = graph.scalar("upper_offset_log", everywhere);
+    let mut log_upper = graph.node("Add", "log_slowdown_upper", &[&log, &offset]);
+    if gate.is_some() {
+        let less = graph.scalar("upper_offset_gated", spec.upper_offset_log as f32 - everywhere);
+        let less = graph.node("Mul", "upper_offset_where_measured", &[GATE, &less]);
+        log_upper = graph.node("Add", "log_slowdown_upper_gated", &[&log_upper, &less]);
+    }
+    // Nothing is promised to run faster beside another.
+    let log_upper = graph.node("Relu", "log_slowdown_upper_held", &[&log_upper]);
     graph.node("Exp", OUTPUTS[1], &[&log_upper]);
     write_domain(&mut graph, spec, &missing, &raw);
 

@@ -1,13 +1,13 @@
 //! Reads a file back into the model that it was written from.
 
-use super::body::{BASE, HARMONIC_MEAN_OF_TREES, MEAN_OF_TREES, RESIDUAL, SUM_OF_TREES};
+use super::body::{BASE, GATE, GATE_VALUES, HARMONIC_MEAN_OF_TREES, MEAN_OF_TREES, RESIDUAL, SUM_OF_TREES};
 use super::domain::NEVER_MISSING;
 use super::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
 use super::{check_seal, decode, export::export};
 use crate::native::{Constant, Native};
 use crate::{
-    Aggregate, Body, Calibrated, DomainDistance, Error, Forest, Link, ModelMetadata, ModelSpec, PhysicsSpec,
-    Predictor as _, Shrunk, Tree, TreeNode, physics,
+    Aggregate, Body, Calibrated, DomainDistance, Error, Forest, Gate, Link, ModelMetadata, ModelSpec,
+    PhysicsSpec, Predictor as _, Shrunk, Tree, TreeNode, physics,
 };
 
 impl ModelSpec {
@@ -124,7 +124,17 @@ fn read_body(parts: &Parts<'_>) -> Result<Body, Error> {
         shift: parts.scalar("calibration_shift")?.into(),
         offsets,
         residual: read_forest(parts, RESIDUAL)?,
+        gate: read_gate(parts)?,
     })))
+}
+
+fn read_gate(parts: &Parts<'_>) -> Result<Option<Gate>, Error> {
+    if parts.node(GATE).is_none() {
+        return Ok(None);
+    }
+    let columns = parts.columns(GATE_VALUES)?.into_iter().map(|column| column as u32).collect();
+    let upper_offset_log_elsewhere = parts.scalar("upper_offset_log")?.into();
+    Ok(Some(Gate { columns, upper_offset_log_elsewhere }))
 }
 
 fn read_shrunk(parts: &Parts<'_>, prefix: &str) -> Result<Body, Error> {

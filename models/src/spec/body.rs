@@ -1,5 +1,6 @@
 //! What a learner hands over: from a prepared row to the logarithm of the slowdown.
 
+use super::LOG_BOUNDS;
 use crate::{Error, Forest};
 
 /// Standard scores of a linear body are held within these bounds; it guards against overflow only.
@@ -88,7 +89,7 @@ impl Shrunk {
     }
 }
 
-/// A body with corrections: `scale · base + shift + sum(offset · raw column) + residual`.
+/// A body with corrections: `scale · base + shift + sum(offset · raw column) + gate · residual`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibrated {
     /// The body that is corrected; not itself calibrated.
@@ -102,6 +103,25 @@ pub struct Calibrated {
     pub offsets: Vec<(u32, f64)>,
     /// Trees over the prepared row that predict what the rest leaves over.
     pub residual: Option<Forest>,
+    /// Which rows were measured; the trees speak of them alone. `None` = of all rows.
+    pub gate: Option<Gate>,
+}
+
+/// Tells the rows that a calibration was measured for from all others, which keep what the base says of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gate {
+    /// Raw indicator columns, for example `subject_workload=NAME`: a row with a 1 in one of them was measured for.
+    pub columns: Vec<u32>,
+    /// Distance of the upper bound from the point in log slowdown for all other rows, at least 0.
+    pub upper_offset_log_elsewhere: f64,
+}
+
+impl Gate {
+    /// 1 for a row that was measured for, else 0.
+    pub(crate) fn open(&self, prepared: &[f32]) -> Option<f64> {
+        let values = self.columns.iter().map(|column| prepared.get(*column as usize).copied().map(f64::from));
+        Some(values.sum::<Option<f64>>()?.clamp(0.0, 1.0))
+    }
 }
 
 impl Body {
@@ -128,13 +148,14 @@ impl Body {
                 Some(shrunk.center + weight * (shrunk.base.evaluate(prepared)? - shrunk.center))
             }
             Self::Calibrated(calibrated) => {
-                let Calibrated { base, scale, shift, offsets, residual } = &**calibrated;
+                let Calibrated { base, scale, shift, offsets, residual, gate } = &**calibrated;
+                let gate = gate.as_ref().map_or(Some(1.0), |gate| gate.open(prepared))?;
                 let residual = residual.as_ref().map_or(Some(0.0), |forest| forest.evaluate(prepared))?;
                 let offset = |(column, offset): &(u32, f64)| {
                     Some(offset * f64::from(*prepared.get(*column as usize)?))
                 };
                 let offsets = offsets.iter().map(offset).sum::<Option<f64>>()?;
-                Some(scale * base.evaluate(prepared)? + shift + offsets + residual)
+                Some(scale * base.evaluate(prepared)? + shift + offsets + gate * residual)
             }
         }
     }
@@ -157,6 +178,14 @@ impl Body {
                     (base, residual) => base.or(residual),
                 }
             }
+        }
+    }
+
+    /// Which rows it was calibrated for, where that is not all.
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        match self {
+            Self::Calibrated(calibrated) => calibrated.gate.as_ref(),
+            _ => None,
         }
     }
 
@@ -264,6 +293,15 @@ impl Calibrated {
         }
         if let Some(residual) = &self.residual {
             residual.check("the residual forest", prepared)?;
+        }
+        if let Some(gate) = &self.gate {
+            if gate.columns.is_empty() || gate.columns.iter().any(|column| *column as usize >= width) {
+                return Err(Error::spec("the gate", "names no raw columns"));
+            }
+            if !(0.0..=f64::from(LOG_BOUNDS.1)).contains(&gate.upper_offset_log_elsewhere) {
+                let reason = format!("has the offset {} of the bound", gate.upper_offset_log_elsewhere);
+                return Err(Error::spec("the gate", reason));
+            }
         }
         self.base.check(width, prepared)
     }

@@ -5,7 +5,7 @@ mod distance;
 mod domain;
 
 pub(crate) use body::SCORE_GUARD;
-pub use body::{Body, Calibrated, Link, Shrunk};
+pub use body::{Body, Calibrated, Gate, Link, Shrunk};
 pub use distance::DomainDistance;
 pub use domain::{DOMAIN_TOLERANCE_RATIO, Domain, fit_domain};
 
@@ -31,7 +31,8 @@ pub struct ModelSpec {
     pub physics: PhysicsSpec,
     /// The learner's result.
     pub body: Body,
-    /// Distance of the upper bound from the point in log slowdown, at least 0.
+    /// Distance of the upper bound from the point in log slowdown, at least 0. The bound itself is at least 1: nothing is promised
+    /// to run faster beside another.
     pub upper_offset_log: f64,
     /// Least training value of each column. Finite.
     pub domain_lower: Vec<f32>,
@@ -147,9 +148,19 @@ impl ModelSpec {
                     Some(distance) if in_box => distance.is_near(&prepared),
                     _ => Some(in_box),
                 };
-                Evaluation { slowdown: log.exp(), upper: (log + self.upper_offset_log).exp(), in_domain }
+                let upper = (log + self.upper_offset_of(&prepared)).max(0.0);
+                Evaluation { slowdown: log.exp(), upper: upper.exp(), in_domain }
             })
             .collect()
+    }
+
+    /// Distance of the bound from the point for a prepared row.
+    fn upper_offset_of(&self, prepared: &[f32]) -> f64 {
+        match self.body.gate().and_then(|gate| Some((gate.open(prepared)?, gate.upper_offset_log_elsewhere)))
+        {
+            Some((open, elsewhere)) => elsewhere + open * (self.upper_offset_log - elsewhere),
+            None => self.upper_offset_log,
+        }
     }
 
     /// Refuses a model whose file would not be sound.

@@ -3,7 +3,7 @@
 use crate::support::{bodies, boosted, calibrated, forest, linear, model, ratio};
 use elastico_core::Seed;
 use elastico_models::{
-    Backend, Body, Calibrated, DomainDistance, Error, Link, ModelSpec, PhysicsSpec, export, load_bytes,
+    Backend, Body, Calibrated, DomainDistance, Error, Gate, Link, ModelSpec, PhysicsSpec, export, load_bytes,
     verify,
 };
 
@@ -84,6 +84,7 @@ fn a_correction_is_what_it_says() {
             shift: 0.1,
             offsets: vec![((width - 1) as u32, 0.2)],
             residual: None,
+            gate: None,
         })),
         ..spec.clone()
     };
@@ -159,4 +160,46 @@ fn unsound_corrections_and_distances_are_not_exported() {
     export(&bad).unwrap();
     bad.impute[2] += 1.0;
     assert!(export(&bad).unwrap_err().to_string().contains("other values for what is missing"));
+}
+
+#[test]
+fn a_gate_keeps_trees_and_bound_to_the_rows_that_were_measured_for() {
+    let (spec, rows) = model(40, |rows| forest(rows, 10, 4));
+    let names = ["subject_workload=new.x", "co_runner_workload=new.x"].map(str::to_owned);
+    let mut spec = spec.with_features(&names).unwrap();
+    spec.upper_offset_log = 0.2;
+    let width = spec.schema.width();
+    let columns = vec![(width - 2) as u32, (width - 1) as u32];
+    let Body::Forest(residual) = spec.body.clone() else { panic!("a forest was asked for") };
+    let gated = ModelSpec {
+        body: Body::Calibrated(Box::new(Calibrated {
+            base: spec.body.clone(),
+            scale: 1.0,
+            shift: 0.0,
+            offsets: Vec::new(),
+            residual: Some(residual),
+            gate: Some(Gate { columns, upper_offset_log_elsewhere: 0.2 }),
+        })),
+        upper_offset_log: 0.05,
+        ..spec.clone()
+    };
+    for (row, sides) in
+        rows.chunks_exact(width - 2).zip([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]].into_iter().cycle())
+    {
+        let row: Vec<f32> = row.iter().copied().chain(sides).collect();
+        let (before, after) = (predict(&spec, &row)[0], predict(&gated, &row)[0]);
+        let log = before.slowdown.get().ln();
+        let (wanted, offset) = if sides == [0.0, 0.0] { (log, 0.2) } else { (2.0 * log, 0.05) };
+        assert!((after.slowdown.get().ln() - wanted).abs() < 1e-5);
+        assert!((after.upper.get().ln() - (wanted + offset).max(0.0)).abs() < 1e-5);
+    }
+}
+
+#[test]
+fn a_bound_is_never_under_one() {
+    let (mut spec, rows) = model(10, |_| Body::Constant(-0.4));
+    spec.upper_offset_log = 0.1;
+    assert!(
+        predict(&spec, &rows).iter().all(|p| p.slowdown.get() < 0.7 && (p.upper.get() - 1.0).abs() < 1e-6)
+    );
 }

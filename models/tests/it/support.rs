@@ -2,7 +2,7 @@
 
 use elastico_core::{DeviceKind, FamilyId, Seed, WorkloadId, WorkloadKind};
 use elastico_models::{
-    Aggregate, Body, Calibrated, DomainDistance, FIELDS, FeatureSchema, Forest, Link, ModelMetadata,
+    Aggregate, Body, Calibrated, DomainDistance, FIELDS, FeatureSchema, Forest, Gate, Link, ModelMetadata,
     ModelSpec, Shrunk, Tree, TreeNode, WorkloadProfile, fit_domain, physics, prepare,
 };
 use rand::RngExt as _;
@@ -138,6 +138,8 @@ pub(crate) fn calibrated(prepared: &[Vec<f32>], base: Body, has_residual: bool) 
         shift: 0.05,
         offsets: if has_residual { vec![(14, 0.2), (0, -0.1)] } else { Vec::new() },
         residual: has_residual.then_some(residual),
+        // Columns that take the place of indicators.
+        gate: has_residual.then(|| Gate { columns: vec![14, 15], upper_offset_log_elsewhere: 0.23 }),
     }))
 }
 

@@ -100,7 +100,16 @@ fn write_card(out: &mut String, model: &CalibratedModel, examples: &Examples) ->
             "- The new workloads are calibrated on {devices}; the offsets are used on every device that the model knows{}.",
             if metadata.devices.len() > 1 { ", where nobody has checked them" } else { "" }
         )?;
-        writeln!(out, "- All other workloads are predicted as by the base model. Its card says how well.")?;
+        writeln!(
+            out,
+            "- Pairs of other workloads have the prediction and the bound of the base model. Its card says how good they are."
+        )?;
+    }
+    if let (Some(kept), Some(all)) = (metadata.facts.get("base_trees_kept"), metadata.facts.get("trees")) {
+        writeln!(
+            out,
+            "- {kept} of the {all} trees of the base are kept, so that the file does not grow too large: its predictions move a little."
+        )?;
     }
     if examples.is_simulated() {
         writeln!(out, "- Simulated measurements: use it to try the software, not to place real jobs.")?;

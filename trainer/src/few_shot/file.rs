@@ -4,8 +4,8 @@ use super::correction::Effect;
 use super::form::Best;
 use crate::{Error, Examples};
 use elastico_core::Digest;
-use elastico_models::{Aggregate, Body, Calibrated, FeatureSchema, ModelSpec};
-use std::collections::BTreeMap;
+use elastico_models::{Aggregate, Body, Calibrated, FeatureSchema, Gate, ModelSpec};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The base with so many of its trees that those of the correction have room beside them: a hundred trees whose leaves are
 /// single rows, or half of the file. Trees of a sum cannot be spared.
@@ -33,6 +33,7 @@ pub(super) fn apply(
     found: &Best,
     examples: &Examples,
     upper_offset_log: f64,
+    new: &BTreeSet<u32>,
     is_new_device: bool,
     base: &[u8],
 ) -> Result<ModelSpec, Error> {
@@ -43,8 +44,17 @@ pub(super) fn apply(
         .iter()
         .map(|((effect, code), offset)| (effect.feature(groups, *code), *offset))
         .collect();
-    let extra: Vec<String> =
-        wanted.keys().filter(|name| spec.schema.position(name).is_none()).cloned().collect();
+    // Rows that touch none of the new workloads keep what the base says of them.
+    let touched: Vec<String> = if is_new_device {
+        Vec::new()
+    } else {
+        let sides = [Effect::Subject, Effect::CoRunner];
+        new.iter().flat_map(|code| sides.map(|effect| effect.feature(groups, *code))).collect()
+    };
+    let mut extra: Vec<String> = wanted.keys().chain(&touched).cloned().collect();
+    extra.sort();
+    extra.dedup();
+    extra.retain(|name| spec.schema.position(name).is_none());
     let added = extra.len();
     let width = spec.schema.width();
     let mut wide = spec.with_features(&extra)?;
@@ -67,6 +77,14 @@ pub(super) fn apply(
         shift: correction.shift,
         offsets,
         residual,
+        gate: (!touched.is_empty()).then(|| Gate {
+            columns: touched
+                .iter()
+                .filter_map(|name| wide.schema.position(name))
+                .map(|at| at as u32)
+                .collect(),
+            upper_offset_log_elsewhere: spec.upper_offset_log,
+        }),
     }));
     wide.upper_offset_log = upper_offset_log;
     let width = examples.schema.width();

@@ -194,7 +194,8 @@ pub fn calibrate_model(
     };
     let (upper_offset_log, bound) = bound(&spec, &prior, &found, is_new_device, least);
     let (onnx_spec, onnx) = loop {
-        let onnx_spec = apply(&spec, &found, examples, upper_offset_log, is_new_device, base)?;
+        let onnx_spec =
+            apply(&spec, &found, examples, upper_offset_log, &new_workloads, is_new_device, base)?;
         let onnx = export(&onnx_spec)?;
         if onnx.len() <= options.max_bytes {
             break (onnx_spec, onnx);

@@ -166,3 +166,22 @@ fn a_new_device_fits_a_full_file_with_fewer_trees() {
     let options = CalibrateOptions { max_bytes: 20_000, ..CalibrateOptions::default() };
     assert!(matches!(calibrate_model(&base, &examples, &options), Err(Error::TooLarge { .. })));
 }
+
+#[test]
+fn pairs_of_known_workloads_keep_what_the_base_says_of_them() {
+    let base = base(SIMULATED);
+    let model = calibrated(&base, &rows(SIMULATED, |other| other < 4, |_| ())).unwrap();
+    assert!(model.upper_offset_log < ModelSpec::from_onnx(&base).unwrap().upper_offset_log);
+    let (isolated, pairs) = measured(SIMULATED);
+    let known: Vec<PairRow> = pairs.into_iter().filter(|row| !touches(row)).collect();
+    let predicted = |onnx: &[u8]| {
+        let schema = ModelSpec::from_onnx(onnx).unwrap().schema;
+        let dataset = assemble(&isolated, &known);
+        let examples = Examples::for_schema(&dataset, &ExampleOptions::default(), &schema).unwrap();
+        load_bytes(onnx, Backend::Native).unwrap().predict(&examples.features).unwrap()
+    };
+    for (before, after) in predicted(&base).iter().zip(predicted(&model.onnx)) {
+        assert!((before.slowdown.get() / after.slowdown.get() - 1.0).abs() < 1e-5);
+        assert!((before.upper.get() / after.upper.get() - 1.0).abs() < 1e-5);
+    }
+}
