@@ -1,9 +1,11 @@
 //! From jobs, profiles and predictions to columns.
 
 mod halves;
+mod ways;
 
 pub(crate) use halves::PairChoice;
 use halves::{Alone, Half, fitting};
+use ways::{Offers, Way, Ways};
 
 use crate::cluster::Cluster;
 use crate::jobs::{Job, Jobs};
@@ -12,7 +14,7 @@ use crate::pairing::{Counts, PairOutcome, PairTable};
 use crate::parallel;
 use crate::problem::{Pair, PriceTable, Problem, Single};
 use crate::resources::{Amounts, RESOURCES};
-use crate::shapes::ShapeFamily;
+use crate::shapes::{Shape, ShapeFamily};
 use crate::worth::Worth;
 use elastico_core::{JobId, WorkloadKind};
 use elastico_models::Profiles;
@@ -46,6 +48,20 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Every reason, in the order of declaration.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::SharingNotAllowed,
+        Self::Kinds,
+        Self::Tenants,
+        Self::NoSingleGpuShape,
+        Self::Cold,
+        Self::MemoryUnknown,
+        Self::Memory,
+        Self::Host,
+        Self::OutOfDomain,
+        Self::Limit,
+    ];
+
     /// The name in files.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -90,14 +106,10 @@ pub(crate) struct Instance<'a> {
     devices: Vec<Option<usize>>,
     /// Per pool: device memory of a GPU and what a full node has.
     nodes: Vec<(f64, Amounts)>,
-    /// Per device, then pair of classes (full square): outcomes within domain and limit, none dominated.
-    admissible: Vec<Vec<Vec<Admissible>>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Admissible {
-    slowdown: [f64; 2],
-    upper: [f64; 2],
+    /// Per device.
+    ways: Vec<Ways>,
+    /// Absent where there are too many to be listed.
+    offers: Option<Offers>,
 }
 
 impl<'a> Instance<'a> {
@@ -112,24 +124,17 @@ impl<'a> Instance<'a> {
             ShapeFamily::of(&jobs.job[job], cluster, profiles, options.scaling)
         });
         let pool_of = |id: &elastico_core::PoolId| cluster.pool.iter().position(|pool| pool.id == *id);
-        let worths: Vec<Worth> =
-            families.iter().zip(&jobs.job).map(|(family, job)| Worth::of(job, family, options)).collect();
-        let singles = families.iter().zip(&worths).zip(&jobs.job).map(|((family, worth), job)| {
-            family
-                .alone(job.current.as_ref())
-                .filter_map(|(at, shape)| {
-                    Some(Single {
-                        pool: pool_of(&shape.pool)?,
-                        demand: shape.resources.amounts(),
-                        value: worth.alone(shape),
-                        shape: at,
-                    })
-                })
-                .collect()
+        let worths = parallel::map(jobs.job.len(), |job| Worth::of(&jobs.job[job], &families[job], options));
+        let singles = parallel::map(jobs.job.len(), |job| {
+            let column = |(at, shape): (usize, &Shape)| {
+                let (pool, value) = (pool_of(&shape.pool)?, worths[job].alone(shape));
+                Some(Single { pool, demand: shape.resources.amounts(), value, shape: at })
+            };
+            families[job].alone(jobs.job[job].current.as_ref()).filter_map(column).collect()
         });
         let problem = Problem {
             capacity: cluster.pool.iter().map(crate::cluster::Pool::amounts).collect(),
-            singles: singles.collect(),
+            singles,
             pairs: Vec::new(),
         };
         let mut tenants: Vec<&str> = jobs.job.iter().filter_map(|job| job.tenant.as_deref()).collect();
@@ -140,14 +145,15 @@ impl<'a> Instance<'a> {
         } else {
             BTreeMap::new()
         };
-        let facts = families.iter().zip(&worths).zip(&jobs.job).map(|((family, worth), job)| {
-            let beside = job.co_runner().and_then(|id| running.get(id).copied());
-            facts_of(cluster, options, table, &tenants, (family, worth, job), beside)
+        let facts = parallel::map(jobs.job.len(), |job| {
+            let beside = jobs.job[job].co_runner().and_then(|id| running.get(id).copied());
+            let (family, worth) = (&families[job], &worths[job]);
+            facts_of(cluster, options, table, &tenants, (family, worth, &jobs.job[job]), beside)
         });
         let devices: Vec<Option<usize>> =
             cluster.pool.iter().map(|pool| table.and_then(|table| table.device(&pool.device))).collect();
         let mut instance = Self {
-            facts: facts.collect(),
+            facts,
             nodes: cluster
                 .pool
                 .iter()
@@ -162,50 +168,24 @@ impl<'a> Instance<'a> {
             problem,
             table,
             devices,
-            admissible: Vec::new(),
+            ways: Vec::new(),
+            offers: None,
         };
-        instance.admissible = instance.admit();
+        instance.ways = instance.admit();
+        instance.offers = Offers::of(&instance);
         instance
     }
 
-    fn admit(&self) -> Vec<Vec<Vec<Admissible>>> {
+    fn admit(&self) -> Vec<Ways> {
         let Some(table) = self.table else { return Vec::new() };
-        let classes = table.classes();
         let last = self.devices.iter().flatten().max().map_or(0, |device| device + 1);
-        let mut used = vec![false; classes];
+        let mut used = vec![false; table.classes()];
         for fact in &self.facts {
             if let Some(class) = fact.class.filter(|_| fact.allow) {
                 used[class] = true;
             }
         }
-        (0..last)
-            .map(|device| {
-                let mut square = vec![Vec::new(); classes * classes];
-                for a in (0..classes).filter(|class| used[*class]) {
-                    for b in (a..classes).filter(|class| used[*class]) {
-                        let mut kept: Vec<Admissible> = Vec::new();
-                        for outcome in table.outcomes(device, a, b) {
-                            let safe = outcome.upper.iter().all(|upper| *upper <= self.options.limit);
-                            if outcome.in_domain && safe {
-                                kept.push(Admissible {
-                                    slowdown: outcome.slowdown.map(|ratio| ratio.max(1.0)),
-                                    upper: outcome.upper,
-                                });
-                            }
-                        }
-                        square[b * classes + a] = kept
-                            .iter()
-                            .map(|kept| Admissible {
-                                slowdown: [kept.slowdown[1], kept.slowdown[0]],
-                                upper: [kept.upper[1], kept.upper[0]],
-                            })
-                            .collect();
-                        square[a * classes + b] = kept;
-                    }
-                }
-                square
-            })
-            .collect()
+        (0..last).map(|device| Ways::of(table, device, &used, self.options.limit)).collect()
     }
 
     /// Value of the best way of sharing that every rule permits.
@@ -239,11 +219,11 @@ impl<'a> Instance<'a> {
         if (2..RESOURCES).any(|at| alone_a.amounts[at] + alone_b.amounts[at] > node[at]) {
             return Err(Refusal::Host);
         }
-        let ways = &self.admissible[device][class_a * table.classes() + class_b];
-        let safe = |way: &&Admissible| way.upper[0] <= fact_a.limit && way.upper[1] <= fact_b.limit;
+        let ways = self.ways[device].get(class_a, class_b);
+        let safe = |way: &Way| way.upper[0] <= fact_a.limit && way.upper[1] <= fact_b.limit;
         fitting
             .flat_map(|halves| {
-                ways.iter().filter(safe).map(move |way| {
+                ways.clone().filter(safe).map(move |way| {
                     let (values, _) = self.pair_worth([a, b], halves, &way.slowdown);
                     values[0] + values[1]
                 })
@@ -332,15 +312,19 @@ impl<'a> Instance<'a> {
         (0..self.facts.len()).filter(|job| self.table.is_some() && can(&self.facts[*job])).collect()
     }
 
-    /// Calls back for every pair of sharers and pool that the rules permit: (a, b, pool, value).
+    /// Calls back for every pair of jobs and pool that the rules permit: (a, b, pool, value).
     pub(crate) fn each_pair(&self, mut visit: impl FnMut(usize, usize, usize, f64)) {
+        if let Some(offers) = &self.offers {
+            for offer in &offers.list {
+                visit(offer.a as usize, offer.b as usize, offer.pool as usize, offer.value);
+            }
+            return;
+        }
         let sharers = self.sharers();
         for (at, &a) in sharers.iter().enumerate() {
             for &b in &sharers[at + 1..] {
-                for pool in 0..self.nodes.len() {
-                    if self.devices[pool].is_some()
-                        && let Ok(value) = self.pair_value(a, b, pool)
-                    {
+                for pool in (0..self.nodes.len()).filter(|pool| self.devices[*pool].is_some()) {
+                    if let Ok(value) = self.pair_value(a, b, pool) {
                         visit(a, b, pool, value);
                     }
                 }
@@ -348,24 +332,10 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// How many pairs of jobs each reason refuses; a pair that one pool permits is not refused.
+    /// How many pairs of jobs each reason refuses; a pair that one pool permits is not refused. Nothing is counted where there
+    /// are too many to look at each.
     pub(crate) fn refusals(&self) -> Counts {
-        let mut counts = Counts::new();
-        let jobs = self.facts.len();
-        if self.table.is_none() || self.nodes.is_empty() {
-            return counts;
-        }
-        for a in 0..jobs {
-            for b in a + 1..jobs {
-                let nearest = (0..self.nodes.len())
-                    .map(|pool| self.pair_value(a, b, pool).err())
-                    .max_by_key(|refusal| refusal.map_or(u8::MAX, |refusal| refusal as u8));
-                if let Some(Some(refusal)) = nearest {
-                    *counts.entry(refusal.as_str().to_owned()).or_insert(0) += 1;
-                }
-            }
-        }
-        counts
+        self.offers.as_ref().map(|offers| offers.refused.clone()).unwrap_or_default()
     }
 
     pub(crate) fn pair(&self, a: usize, b: usize, pool: usize, value: f64) -> Pair {

@@ -198,6 +198,21 @@ impl PairTable {
         })
     }
 
+    /// Slowdowns and upper bounds of the outcomes within the domain and the limit, from the view of the lesser class `a`.
+    pub(crate) fn safe(
+        &self,
+        device: usize,
+        a: usize,
+        b: usize,
+        limit: f64,
+    ) -> impl Iterator<Item = ([f64; 2], [f64; 2])> {
+        let cells = &self.cells[device][triangle(self.workloads.len(), a, b)];
+        let both = |cell: &Cell| (cell.slowdown.map(f64::from), cell.upper.map(f64::from));
+        let is_safe =
+            move |cell: &&Cell| cell.in_domain && cell.upper.iter().all(|upper| f64::from(*upper) <= limit);
+        cells.iter().filter(is_safe).map(both)
+    }
+
     /// The model behind the table, if a predictor filled it.
     pub const fn model(&self) -> Option<&ModelIdentity> {
         self.model.as_ref()

@@ -9,8 +9,17 @@ const CHUNK: usize = 2_048;
 
 /// Calls `work` for ranges that cover 0..`count`; results in order.
 pub(crate) fn chunks<T: Send>(count: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
-    let total = count.div_ceil(CHUNK);
-    let range = |chunk: usize| chunk * CHUNK..((chunk + 1) * CHUNK).min(count);
+    chunks_of(count, CHUNK, work)
+}
+
+/// The same for ranges of another size, where a job is more work.
+pub(crate) fn chunks_of<T: Send>(
+    count: usize,
+    size: usize,
+    work: impl Fn(Range<usize>) -> T + Sync,
+) -> Vec<T> {
+    let total = count.div_ceil(size);
+    let range = |chunk: usize| chunk * size..((chunk + 1) * size).min(count);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(total);
     if threads <= 1 {
         return (0..total).map(|chunk| work(range(chunk))).collect();

@@ -132,7 +132,7 @@ pub struct Placement {
     pub assignments: Vec<Assignment>,
     /// The jobs that wait, in the order of the input.
     pub waiting: Vec<Waiting>,
-    /// Pairs of jobs that may not share, by reason.
+    /// Pairs of jobs that may not share, by reason; not counted among more than 4,000 jobs.
     pub refused_pairs: BTreeMap<String, u64>,
     /// Value of the objective.
     pub value: f64,
