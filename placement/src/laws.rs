@@ -192,3 +192,38 @@ proptest! {
         prop_assert_eq!(alone.after.pairs, 0);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The bound is concave in capacity, and a price is a slope of it: no less than what one more brings, no more than what
+    /// one less costs. Where it is said to hold it is both.
+    #[test]
+    fn a_price_lies_between_one_more_and_one_less((size, seed) in sizes()) {
+        let options = Options { limit: 2.0, search: 0, ..Options::default() };
+        let made = generate(size, Seed(seed), &options.sharing);
+        let allocator = Allocator::new(made.cluster.clone(), options);
+        let profiles = Profiles::default();
+        let whatif = WhatIf::new(&allocator, &made.jobs, &profiles, Some(&made.table)).unwrap();
+        let answer = whatif.price(None).unwrap();
+        prop_assert_eq!(answer.prices.len(), made.cluster.pool.len());
+        let tolerance = 1e-4 * (1.0 + answer.side.bound);
+        for price in &answer.prices {
+            let more = price.one_more.unwrap();
+            // A pool that is smaller than a shape gets new shapes as it grows: only larger ones have a concave bound.
+            if price.capacity >= f64::from(size.most_gpus) {
+                prop_assert!(more.bound <= price.price + tolerance, "{:?}", price);
+            }
+            prop_assert!(more.value_range[0] <= more.value && more.value <= more.value_range[1]);
+            if let Some(less) = price.one_less {
+                prop_assert!(price.price <= less.bound + tolerance, "{:?}", price);
+                if price.holds_from < price.capacity {
+                    prop_assert!((less.bound - price.price).abs() <= tolerance, "{:?}", price);
+                }
+            }
+            if price.holds_to.is_none_or(|to| to > price.capacity) {
+                prop_assert!((more.bound - price.price).abs() <= tolerance, "{:?}", price);
+            }
+        }
+    }
+}

@@ -1,10 +1,11 @@
-//! JSON schemas of the files that users write.
+//! JSON schemas of the files that users write, and of the answers that programs read.
 
 use crate::cluster::Cluster;
 use crate::jobs::Jobs;
 use crate::options::Options;
+use crate::whatif;
 
-/// The JSON schemas of `cluster.toml`, `jobs.toml` and the options: (file name, JSON text). They are committed in
+/// The JSON schemas of `cluster.toml`, `jobs.toml`, the options and the answers of [`crate::whatif`]: (file name, JSON text). They are committed in
 /// `placement/schemas`, and a test fails when those are stale.
 pub fn schemas() -> Vec<(&'static str, String)> {
     let text = |schema: &schemars::Schema| {
@@ -16,5 +17,14 @@ pub fn schemas() -> Vec<(&'static str, String)> {
         ("cluster.json", text(&schemars::schema_for!(Cluster))),
         ("jobs.json", text(&schemars::schema_for!(Jobs))),
         ("options.json", text(&schemars::schema_for!(Options))),
+        ("whatif-admit.json", text(&schemars::schema_for!(whatif::AdmitAnswer))),
+        ("whatif-capacity.json", text(&schemars::schema_for!(whatif::CapacityAnswer))),
+        ("whatif-charge.json", text(&schemars::schema_for!(whatif::ChargeAnswer))),
+        ("whatif-harmed.json", text(&schemars::schema_for!(whatif::HarmedAnswer))),
+        ("whatif-pair.json", text(&schemars::schema_for!(whatif::PairAnswer))),
+        ("whatif-partners.json", text(&schemars::schema_for!(whatif::PartnersAnswer))),
+        ("whatif-price.json", text(&schemars::schema_for!(whatif::PriceAnswer))),
+        ("whatif-robust.json", text(&schemars::schema_for!(whatif::RobustAnswer))),
+        ("whatif-size.json", text(&schemars::schema_for!(whatif::SizeAnswer))),
     ]
 }

@@ -44,7 +44,13 @@ fn tables(explanation: &Explanation) -> Vec<Table> {
         (None, Some(waiting)) => format!("waits: {}", waiting.detail),
         (None, None) => "is not placed".to_owned(),
     };
-    let mut tables = vec![shapes(explanation, format!("{label}{} {state}", explanation.job))];
+    let certificate = format!(
+        "value {:.3}, bound {:.3}, gap {:.2} %",
+        explanation.value,
+        explanation.bound,
+        explanation.gap * 100.0
+    );
+    let mut tables = vec![shapes(explanation, format!("{label}{} {state} ({certificate})", explanation.job))];
     if let Some(resource) = explanation.binding.filter(|_| !explanation.holders.is_empty()) {
         tables.push(holders(explanation, resource));
     }
@@ -58,7 +64,9 @@ fn tables(explanation: &Explanation) -> Vec<Table> {
         }
         tables.push(dropped);
     }
-    tables.push(partners(explanation));
+    if !explanation.partners.is_empty() || !explanation.refused_partners.is_empty() {
+        tables.push(partners(explanation));
+    }
     tables
 }
 
@@ -118,18 +126,25 @@ fn holders(explanation: &Explanation, resource: Resource) -> Table {
 }
 
 fn partners(explanation: &Explanation) -> Table {
+    if explanation.partners.is_empty() {
+        // A title without rows would read as if something were missing.
+        let mut none = Table::new(
+            &explanation.schema,
+            "no co-runner is allowed",
+            vec![Column::text("reason"), Column::number("jobs", "")],
+        );
+        for (reason, count) in &explanation.refused_partners {
+            none.push(vec![reason.as_str().into(), Value::Count(*count)]);
+        }
+        return none;
+    }
     let refused: Vec<String> =
         explanation.refused_partners.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
     let refused =
         if refused.is_empty() { String::new() } else { format!("; refused: {}", refused.join(", ")) };
     let mut partners = Table::new(
         &explanation.schema,
-        format!(
-            "best co-runners{refused}; value {:.3}, bound {:.3}, gap {:.2} %",
-            explanation.value,
-            explanation.bound,
-            explanation.gap * 100.0
-        ),
+        format!("best co-runners{refused}"),
         vec![
             Column::text("job"),
             Column::text("sharing"),

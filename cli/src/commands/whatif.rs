@@ -19,7 +19,7 @@ use elastico_models::Profiles;
 use elastico_placement::whatif::{
     self, PairQuestion, PoolAmounts, RobustOptions, Scenario, Side, Target, Verdict, WhatIf,
 };
-use elastico_placement::{Jobs, Options};
+use elastico_placement::{Basis, Jobs, Options};
 use elastico_report::{Column, Table, Value};
 use std::path::PathBuf;
 
@@ -372,8 +372,19 @@ fn sides(schema: &str, title: String, sides: &[(&str, &Side)]) -> Table {
     table
 }
 
+/// What the numbers rest on.
+fn behind(basis: &Basis) -> String {
+    let kinds: Vec<String> = basis.device_kinds.iter().map(ToString::to_string).collect();
+    let data =
+        if kinds.is_empty() { "the jobs file alone".to_owned() } else { kinds.join(" and ") + " data" };
+    let model = basis.model.as_ref().map_or(String::new(), |model| {
+        format!(", model {} with bounds at {:.0} %", model.learner, model.conformal_level * 100.0)
+    });
+    format!("rests on {data}{model}")
+}
+
 /// What stands before each title.
-fn label(basis: &elastico_placement::Basis) -> &'static str {
+fn label(basis: &Basis) -> &'static str {
     if basis.simulated { "simulated: " } else { "" }
 }
 

@@ -147,7 +147,18 @@ fn questions<'a>(folder: &Path, with: &dyn Fn(&[&'a str]) -> Vec<&'a str>) {
     assert_eq!(verdicts, ["no", "cannot_tell"], "{admitted}");
     let price = ask(0, &["whatif", "price", "--per-hour"]);
     assert_eq!(price["prices"][0]["resource"], "gpu_slots", "{price}");
-    elastico(folder, &with(&["explain", "serve"])).assert().success();
+    let size = ask(0, &["whatif", "size", "--served", "1.0"]);
+    assert!(number(&size["nodes"]) >= 1.0 && size["monotone"] == true, "{size}");
+    let never = ask(1, &["whatif", "size", "--throughput", "1000"]);
+    assert!(never["nodes"].is_null() && never["why_not"].is_string(), "{never}");
+    let robust = elastico(folder, &with(&["whatif", "robust", "--draws", "5", "--format", "json"])).output();
+    let robust: Value = serde_json::from_slice(&robust.expect("an answer").stdout).expect("JSON on stdout");
+    assert!(number(&robust["pairs"]) >= 1.0 && number(&robust["regret"]["mean"]) < 1.0, "{robust}");
+    let charge = ask(0, &["whatif", "charge", "--by-job"]);
+    let parts = number(&charge["charged_per_hour"]) + number(&charge["idle_per_hour"]);
+    assert!((parts - 6.0).abs() < 1e-9, "{charge}");
+    let why = ask(0, &["explain", "serve"]);
+    assert!(number(&why["value"]) <= number(&why["bound"]) && why["holders"].is_array(), "{why}");
     elastico(folder, &with(&["explain", "sevre"])).assert().code(2);
     elastico(folder, &with(&["whatif", "admit", "jobs.toml"])).assert().code(2);
 }

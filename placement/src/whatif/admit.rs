@@ -47,6 +47,8 @@ pub struct Remedy {
     pub admits: bool,
     /// What the jobs that run now would lose in value, by less throughput or by waiting.
     pub cost_to_others: f64,
+    /// What the added nodes cost per hour, where the change adds any and the pool has a list price.
+    pub money_per_hour: Option<f64>,
     /// Jobs that would stop for it.
     #[schemars(with = "Vec<String>")]
     pub displaced: Vec<JobId>,
@@ -79,7 +81,8 @@ pub struct Admission {
     pub entry: Option<Entry>,
     /// Jobs that it may not share with, by reason; `cold` and `out_of_domain` are what the predictor cannot tell.
     pub refused_partners: BTreeMap<String, u64>,
-    /// The changes that were tried, where it would not run; the cheapest that admits it first.
+    /// The changes that were tried, where it would not run: first those that admit it, without new hardware before with
+    /// it, then by their cost to others.
     pub remedies: Vec<Remedy>,
 }
 
@@ -180,6 +183,7 @@ impl WhatIf<'_> {
         remedies.sort_by(|a: &Remedy, b: &Remedy| {
             b.admits
                 .cmp(&a.admits)
+                .then((a.kind == RemedyKind::Node).cmp(&(b.kind == RemedyKind::Node)))
                 .then(a.cost_to_others.total_cmp(&b.cost_to_others))
                 .then(a.kind.cmp(&b.kind))
         });
@@ -246,7 +250,8 @@ impl WhatIf<'_> {
             let Ok(larger) = resized(self.allocator.cluster(), &pool.id, gpus) else { break };
             let text = format!("{nodes} more nodes of {}, {gpus} GPUs", pool.id);
             let trial = Trial { cluster: larger, ..self.trial(RemedyKind::Node, text, job.clone()) };
-            let remedy = self.remedy(&trial, jobs)?;
+            let mut remedy = self.remedy(&trial, jobs)?;
+            remedy.money_per_hour = pool.price_per_gpu_hour.map(|money| money * gpus as f64);
             if remedy.admits {
                 return Ok(Some(remedy));
             }
@@ -299,7 +304,8 @@ impl WhatIf<'_> {
             kind: trial.kind,
             change: trial.change.clone(),
             admits: placement.assignment(trial.job.id.as_str()).is_some(),
-            cost_to_others: self.before.assignments.iter().map(loss).sum(),
+            cost_to_others: self.before.assignments.iter().map(loss).fold(0.0, |sum, loss| sum + loss),
+            money_per_hour: None,
             displaced: stopped.map(|effect| effect.job).collect(),
         })
     }

@@ -1,8 +1,10 @@
 //! What is a GPU worth, and up to which change of capacity?
 //!
-//! The dual value as a function of one capacity is concave, and a price is the slope of a line that touches it at the
-//! present capacity. The price is exact as long as the function stays on that line, so the ends of the interval are found
-//! by solving at other capacities: doubling the distance until the line is left, then halving.
+//! For given shapes the dual value as a function of one capacity is concave, and a price is the slope of a line that
+//! touches it at the present capacity. The price is exact as long as the function stays on that line, so the ends of the
+//! interval are found by solving at other capacities: doubling the distance until the line is left, then halving. A larger
+//! pool may hold shapes that a smaller one cannot; where one of them appears the value jumps over the line, and the
+//! interval ends there too.
 
 use super::charge::money_per_value;
 use super::resize::resized;
@@ -54,7 +56,7 @@ pub struct ResourcePrice {
     pub one_less: Option<Marginal>,
     /// The price holds down to this capacity.
     pub holds_from: f64,
-    /// The price holds up to this capacity; absent = however much is added, or farther than was tried.
+    /// The price holds up to this capacity; absent = as far as was tried, five times the capacity.
     pub holds_to: Option<f64>,
     /// The price in money per unit and hour, at the rate of `money_per_value`.
     pub price_per_hour: Option<f64>,
@@ -172,11 +174,9 @@ impl Search<'_, '_> {
             }
             let lower = self.reach(pool, price, unit, -1.0, units.floor())?;
             holds_from = price.capacity - unit * lower;
-            if price.value_per_unit > 0.0 {
-                let farthest = (units * FARTHEST).max(FEWEST).floor();
-                let upper = self.reach(pool, price, unit, 1.0, farthest)?;
-                holds_to = (upper < farthest).then_some(price.capacity + unit * upper);
-            }
+            let farthest = (units * FARTHEST).max(FEWEST).floor();
+            let upper = self.reach(pool, price, unit, 1.0, farthest)?;
+            holds_to = (upper < farthest).then_some(price.capacity + unit * upper);
         }
         let per_hour = rate.map(|rate| price.value_per_unit * unit * rate);
         Ok(ResourcePrice {
@@ -218,13 +218,13 @@ impl Search<'_, '_> {
         } else {
             Side::order(&mut other, &mut base);
         }
-        let mut range = base.delta_range(&other).map(|value| value * sign);
+        let mut range = base.delta_range(&other).map(|value| value * sign + 0.0);
         range.sort_by(f64::total_cmp);
         Ok(Marginal {
-            value: (other.value - base.value) * sign,
+            value: (other.value - base.value) * sign + 0.0,
             // More is never worth less.
             value_range: range.map(|value| value.max(0.0)),
-            bound: (other.bound - base.bound) * sign,
+            bound: (other.bound - base.bound) * sign + 0.0,
         })
     }
 

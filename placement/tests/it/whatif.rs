@@ -78,6 +78,15 @@ fn the_price_of_a_gpu_is_what_the_next_job_would_bring() {
     assert!(near(price.price, 0.0) && near(price.holds_from, 3.0) && price.holds_to.is_none(), "{price:?}");
     assert!(near(price.one_more.unwrap().value, 0.0) && near(price.one_less.unwrap().value, 0.0));
     assert_eq!(answer.money_per_value, None);
+
+    // A shape of four GPUs fits three only when there is a fourth: there the price ends.
+    let text = "[[pool]]\nid = \"p\"\ndevice = \"h100\"\nnodes = 1\ngpus_per_node = 4\ngpus = 3\n";
+    let torn = Allocator::new(Cluster::from_toml(text, Path::new("c.toml")).unwrap(), Options::default());
+    let wide = jobs("[[job]]\nid = \"wide\"\ngpus_min = 4\nshape = [{ gpus = 4, step_seconds = 1 }]\n");
+    let answer = WhatIf::new(&torn, &wide, &none, None).unwrap().price(None).unwrap();
+    let price = &answer.prices[0];
+    assert!(near(price.price, 0.0) && near(price.one_more.unwrap().value, 1.0), "{price:?}");
+    assert_eq!((price.holds_from, price.holds_to), (0.0, Some(3.0)));
 }
 
 #[test]
@@ -162,9 +171,10 @@ fn a_new_job_hears_what_would_let_it_in() {
     let weight = admission.remedies.iter().find(|remedy| remedy.kind == RemedyKind::Weight).unwrap();
     assert!(weight.admits && near(weight.cost_to_others, 2.0), "{weight:?}");
     assert_eq!(weight.displaced[0].as_str(), "d");
-    // Another node costs nobody anything, so it comes first.
-    assert_eq!(admission.remedies[0].kind, RemedyKind::Node);
-    assert!(admission.remedies[0].admits && near(admission.remedies[0].cost_to_others, 0.0));
+    // Another node costs nobody anything, but money, so it comes after what needs none.
+    assert_eq!(admission.remedies[0].kind, RemedyKind::Weight);
+    let node = admission.remedies.iter().find(|remedy| remedy.kind == RemedyKind::Node).unwrap();
+    assert!(node.admits && near(node.cost_to_others, 0.0) && near(node.money_per_hour.unwrap(), 4.0));
     // What is said to admit does admit.
     let said: f64 = weight.change.split(' ').nth(1).unwrap().parse().unwrap();
     assert!((2.0..2.05).contains(&said), "{}", weight.change);

@@ -1,7 +1,7 @@
 //! Tables about new jobs.
 
 use super::pairs::verdict;
-use super::{harmed, label, optional, sides, signed};
+use super::{behind, harmed, label, optional, sides, signed};
 use elastico_placement::whatif::{Admission, AdmitAnswer, Verdict};
 use elastico_report::{Column, Table, Value};
 
@@ -22,7 +22,6 @@ pub(super) fn tables(answer: &AdmitAnswer) -> Vec<Table> {
             Column::number("slowdown_upper", "").label("upper"),
             Column::number("value", ""),
             Column::number("price", ""),
-            Column::text("binding").label("binds"),
             Column::number("entry_slot_price", "").label("enters at"),
         ],
     );
@@ -30,12 +29,11 @@ pub(super) fn tables(answer: &AdmitAnswer) -> Vec<Table> {
         let state = job.state.as_ref();
         jobs.push(vec![
             job.job.as_str().into(),
-            if job.never { "never" } else { verdict(job.verdict) }.into(),
+            if job.never && job.verdict == Verdict::No { "never" } else { verdict(job.verdict) }.into(),
             harmed::place(state),
             optional(state.map(|state| state.slowdown_upper), 2),
             optional(job.value, 3),
             optional(job.price, 3),
-            job.binding.map_or(Value::Missing, |resource| resource.as_str().into()),
             optional(job.entry.as_ref().map(|entry| entry.entry_slot_price), 3),
         ]);
     }
@@ -44,10 +42,11 @@ pub(super) fn tables(answer: &AdmitAnswer) -> Vec<Table> {
         sides(
             &answer.schema,
             format!(
-                "value {}, between {} and {} for certain",
+                "value {}, between {} and {} for certain; {}",
                 signed(answer.value_delta),
                 signed(answer.value_delta_range[0]),
-                signed(answer.value_delta_range[1])
+                signed(answer.value_delta_range[1]),
+                behind(&answer.basis)
             ),
             &[("without", &answer.before), ("with", &answer.after)],
         ),
@@ -61,13 +60,19 @@ pub(super) fn tables(answer: &AdmitAnswer) -> Vec<Table> {
 }
 
 fn why_not(answer: &AdmitAnswer, job: &Admission) -> Table {
+    let binds = job.binding.map_or(String::new(), |resource| format!("; binds: {resource}"));
+    let refused: Vec<String> =
+        job.refused_partners.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    let refused =
+        if refused.is_empty() { String::new() } else { format!("; no co-runner: {}", refused.join(", ")) };
     let mut table = Table::new(
         &answer.schema,
-        format!("{}: {}", job.job, job.why),
+        format!("{}: {}{binds}{refused}", job.job, job.why),
         vec![
             Column::text("change").label("what would let it in"),
             Column::text("admits"),
-            Column::number("cost_to_others", ""),
+            Column::number("cost_to_others", "").label("cost to others"),
+            Column::number("money_per_hour", "").label("money per hour"),
             Column::text("displaced").label("would stop"),
         ],
     );
@@ -77,8 +82,13 @@ fn why_not(answer: &AdmitAnswer, job: &Admission) -> Table {
             remedy.change.as_str().into(),
             remedy.admits.into(),
             Value::number(remedy.cost_to_others, 3),
+            optional(remedy.money_per_hour, 2),
             displaced.join(" ").into(),
         ]);
+    }
+    if job.verdict == Verdict::CannotTell {
+        let measure = "measure its workload, or give it a `shape` in the jobs file";
+        table.push(vec![measure.into(), Value::Missing, Value::Missing, Value::Missing, Value::Missing]);
     }
     table
 }

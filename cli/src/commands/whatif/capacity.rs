@@ -1,6 +1,6 @@
 //! Tables about sizes of pools.
 
-use super::{label, optional, sides};
+use super::{behind, label, optional, sides};
 use elastico_placement::whatif::{Bottleneck, CapacityAnswer};
 use elastico_report::{Column, Table, Value};
 
@@ -11,7 +11,11 @@ pub(super) fn tables(answer: &CapacityAnswer) -> Vec<Table> {
     let short = answer.bottleneck.as_ref().map_or("nothing is short now".to_owned(), |bottleneck| {
         format!("short now: {}", in_words(bottleneck))
     });
-    let states = sides(&answer.schema, format!("{}{short}", label(&answer.basis)), &solutions);
+    let states = sides(
+        &answer.schema,
+        format!("{}{short}; {}", label(&answer.basis), behind(&answer.basis)),
+        &solutions,
+    );
     let mut worth = Table::new(
         &answer.schema,
         "what it is worth; the marginal value is that of the GPUs since the step before",

@@ -1,6 +1,6 @@
 //! Tables about money.
 
-use super::{label, sides};
+use super::{behind, label, sides};
 use elastico_placement::whatif::{ChargeAnswer, ChargedBy};
 use elastico_report::{Column, Table, Value};
 
@@ -32,7 +32,11 @@ pub(super) fn tables(answer: &ChargeAnswer, by_job: bool) -> Vec<Table> {
     if !idle.rows.is_empty() {
         tables.push(idle);
     }
-    tables.push(sides(&answer.schema, "the placement that is paid for".to_owned(), &[("now", &answer.side)]));
+    tables.push(sides(
+        &answer.schema,
+        format!("the placement that is paid for; {}", behind(&answer.basis)),
+        &[("now", &answer.side)],
+    ));
     tables
 }
 

@@ -1,6 +1,6 @@
 //! Tables about what a change does to jobs.
 
-use super::{label, sides, signed};
+use super::{behind, label, sides, signed};
 use elastico_placement::whatif::{Effect, HarmedAnswer, State};
 use elastico_report::{Column, Table, Value};
 
@@ -21,8 +21,11 @@ pub(super) fn tables(answer: &HarmedAnswer) -> Vec<Table> {
         .worst_ratio
         .map_or(String::new(), |ratio| format!(", the worst keeps {:.0} % of its speed", ratio * 100.0));
     let title = format!(
-        "{} jobs harmed{worst}; {} helped; {} past what they bear",
-        answer.harmed, answer.helped, answer.breaches
+        "harmed: {}{worst}; helped: {}; past what they bear: {}; {}",
+        answer.harmed,
+        answer.helped,
+        answer.breaches,
+        behind(&answer.basis)
     );
     vec![state, effects(&answer.schema, title, &answer.effects)]
 }
@@ -47,7 +50,7 @@ pub(super) fn effects(schema: &str, title: impl Into<String>, effects: &[Effect]
             effect.kind.as_str().into(),
             place(effect.now.as_ref()),
             place(effect.then.as_ref()),
-            effect.ratio.map_or(Value::Missing, |ratio| Value::number(ratio, 2)),
+            effect.ratio.map_or(Value::Missing, |ratio| Value::number(ratio, 3)),
             effect.then.as_ref().map_or(Value::Missing, |then| Value::number(then.slowdown_upper, 2)),
             effect.breach.into(),
         ]);
@@ -57,6 +60,6 @@ pub(super) fn effects(schema: &str, title: impl Into<String>, effects: &[Effect]
 
 pub(super) fn place(state: Option<&State>) -> Value {
     let Some(state) = state else { return "waits".into() };
-    let beside = state.beside.as_ref().map_or(String::new(), |beside| format!(" by {beside}"));
-    format!("{} x {}{beside}", state.pool, state.gpus).into()
+    let beside = state.beside.as_ref().map_or(String::new(), |beside| format!(" + {beside}"));
+    format!("{} x{}{beside}", state.pool, state.gpus).into()
 }

@@ -1,6 +1,6 @@
 //! Tables about prices.
 
-use super::{label, optional, sides};
+use super::{behind, label, optional, sides};
 use crate::failure::usage;
 use elastico_placement::Cluster;
 use elastico_placement::whatif::{Marginal, PriceAnswer};
@@ -25,7 +25,7 @@ pub(super) fn tables(answer: &PriceAnswer, per_hour: bool) -> Vec<Table> {
     );
     let marginal = |marginal: Option<Marginal>| optional(marginal.map(|one| one.value * rate), 3);
     for price in &answer.prices {
-        let to = price.holds_to.map_or("any".to_owned(), |to| format!("{:.0}", to / price.unit));
+        let to = price.holds_to.map_or("more".to_owned(), |to| format!("{:.0}", to / price.unit));
         prices.push(vec![
             price.pool.as_str().into(),
             price.resource.as_str().into(),
@@ -38,9 +38,10 @@ pub(super) fn tables(answer: &PriceAnswer, per_hour: bool) -> Vec<Table> {
         ]);
     }
     let title = format!(
-        "solved {} times; bound within {:.4} % of the best that prices can show",
+        "solved {} times; bound within {:.4} % of the best that prices can show; {}",
         answer.solves,
-        answer.dual_gap * 100.0
+        answer.dual_gap * 100.0,
+        behind(&answer.basis)
     );
     vec![prices, sides(&answer.schema, title, &[("now", &answer.side)])]
 }

@@ -1,6 +1,6 @@
 //! Tables about wrong predictions.
 
-use super::{label, sides};
+use super::{behind, label, sides};
 use elastico_placement::whatif::{RobustAnswer, Spread};
 use elastico_report::{Column, Table, Value};
 
@@ -41,10 +41,11 @@ pub(super) fn tables(answer: &RobustAnswer) -> Vec<Table> {
         sides(
             &answer.schema,
             format!(
-                "in the worst case the regret is at most {:.2} % of the bound",
-                answer.worst.regret_most * 100.0
+                "in the worst case the regret is at most {:.2} % of the bound; {}",
+                answer.worst.regret_most * 100.0,
+                behind(&answer.basis)
             ),
-            &[("as predicted", &answer.before), ("worst, placed again", &answer.worst.resolved)],
+            &[("predicted", &answer.before), ("worst", &answer.worst.resolved)],
         ),
     ];
     if !answer.jobs.is_empty() {

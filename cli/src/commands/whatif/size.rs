@@ -1,6 +1,6 @@
 //! Tables about the smallest pool.
 
-use super::{label, side_columns, side_values};
+use super::{behind, label};
 use elastico_placement::whatif::{SizeAnswer, Smallest, Target};
 use elastico_report::{Column, Table, Value};
 
@@ -20,6 +20,7 @@ pub(super) fn tables(answer: &SizeAnswer) -> Vec<Table> {
                 Some(Smallest::Neighbours) => "; fewer were tried and do not",
                 Some(Smallest::Empty) | None => "",
             };
+            let plural = if nodes == 1 { "" } else { "s" };
             let monotone = if answer.monotone { "" } else { "; not every larger size reaches it" };
             format!(
                 "{nodes} nodes of {} instead of {}{money}{proof}{monotone}",
@@ -28,11 +29,32 @@ pub(super) fn tables(answer: &SizeAnswer) -> Vec<Table> {
         }
         (None, why) => format!("not reachable: {}", why.as_deref().unwrap_or("no size reaches it")),
     };
-    let columns = [vec![Column::number("nodes", "")], side_columns(), vec![Column::text("reached")]].concat();
-    let mut table = Table::new(&answer.schema, format!("{}{goal}: {found}", label(&answer.basis)), columns);
+    let mut table = Table::new(
+        &answer.schema,
+        format!("{}{goal}: {found}; {}", label(&answer.basis), behind(&answer.basis)),
+        vec![
+            Column::number("nodes", ""),
+            Column::number("pool_gpus", "").label("GPUs"),
+            Column::number("value", ""),
+            Column::number("bound", ""),
+            Column::number("throughput", ""),
+            Column::number("running", "").label("run"),
+            Column::number("waiting", "").label("wait"),
+            Column::text("reached"),
+        ],
+    );
     for point in &answer.tried {
-        let ends = [vec![Value::Count(u64::from(point.nodes))], vec![point.reached.into()]];
-        table.push([ends[0].clone(), side_values(&point.side), ends[1].clone()].concat());
+        let side = &point.side;
+        table.push(vec![
+            Value::Count(u64::from(point.nodes)),
+            Value::Count(u64::from(point.pool_gpus)),
+            Value::number(side.value, 3),
+            Value::number(side.bound, 3),
+            Value::number(side.throughput, 3),
+            side.running.into(),
+            side.waiting.into(),
+            point.reached.into(),
+        ]);
     }
     vec![table]
 }
