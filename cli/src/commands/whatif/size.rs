@@ -23,7 +23,7 @@ pub(super) fn tables(answer: &SizeAnswer) -> Vec<Table> {
             let plural = if nodes == 1 { "" } else { "s" };
             let monotone = if answer.monotone { "" } else { "; not every larger size reaches it" };
             format!(
-                "{nodes} nodes of {} instead of {}{money}{proof}{monotone}",
+                "{nodes} node{plural} of {} instead of {}{money}{proof}{monotone}",
                 answer.pool, answer.nodes_now
             )
         }
