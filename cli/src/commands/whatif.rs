@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Partners {
         /// The workload
         subject: WorkloadId,
-        /// Candidates; all profiled workloads where none is named
+        /// Candidates; all profiled training and inference where none is named
         #[arg(long, value_delimiter = ',', value_name = "WORKLOAD")]
         among: Vec<WorkloadId>,
         /// Answers at most

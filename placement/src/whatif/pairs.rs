@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::options::Options;
 use crate::pairing::{PairOutcome, PairTable, find};
 use crate::provenance::Basis;
-use elastico_core::{CHIPS, SharingMode, WorkloadId, chip, suggest};
+use elastico_core::{CHIPS, SharingMode, WorkloadId, WorkloadKind, chip, suggest};
 use elastico_models::{Predictor, Profiles};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -255,7 +255,7 @@ pub struct PartnersAnswer {
     pub partners: Vec<PairAnswer>,
 }
 
-/// Who among the candidates should share a GPU with the subject? All profiled workloads where none are named.
+/// Who among the candidates should share a GPU with the subject? All profiled training and inference where none are named.
 ///
 /// # Errors
 /// As [`pair`].
@@ -273,6 +273,8 @@ pub fn partners(
         profiles
             .iter()
             .filter(|profile| profile.device == device)
+            // Stressors and the null workload are instruments: nobody chooses to sit beside them.
+            .filter(|profile| matches!(profile.kind, WorkloadKind::Training | WorkloadKind::Inference))
             .map(|profile| profile.workload.clone())
             .collect()
     } else {
