@@ -4,8 +4,8 @@ use crate::Error;
 use crate::cluster::Cluster;
 use crate::dual::{self, Dual};
 use crate::instance::Instance;
-use crate::jobs::Jobs;
-use crate::nodes::Nodes;
+use crate::jobs::{Job, Jobs};
+use crate::nodes::{Nodes, Seat};
 use crate::options::Options;
 use crate::pairing::{PairTable, find};
 use crate::parallel;
@@ -157,8 +157,8 @@ fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, 
     let mut assignments = Vec::new();
     let mut waiting = Vec::new();
     let told = parallel::map(nodes.choices.len(), |job| match nodes.choices[job] {
-        Choice::Waiting => (None, Some(wait(instance, dual, &used, job))),
-        choice => (assign(instance, jobs, dual, nodes, job, choice), None),
+        Choice::Waiting => (None, Some(wait(instance, &dual.prices, &used, job))),
+        choice => (assign(instance, &jobs.job, &dual.prices, &nodes.seats[job], job, choice), None),
     });
     for (assignment, wait) in told {
         assignments.extend(assignment);
@@ -178,24 +178,25 @@ fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, 
     }
 }
 
-fn assign(
+/// What a job has that runs; `jobs` are those of the instance, in its order.
+pub(crate) fn assign(
     instance: &Instance<'_>,
-    jobs: &Jobs,
-    dual: &Dual,
-    nodes: &Nodes<'_>,
+    jobs: &[Job],
+    prices: &PriceTable,
+    seats: &[Seat],
     job: usize,
     choice: Choice,
 ) -> Option<Assignment> {
     let family = &instance.families[job];
-    let places = nodes.seats[job].iter();
-    let seats = places.map(|seat| NodeGpus { node: seat.node as u32, gpus: seat.gpus.clone() }).collect();
+    let seats =
+        seats.iter().map(|seat| NodeGpus { node: seat.node as u32, gpus: seat.gpus.clone() }).collect();
     let (shape, beside, price, slowdown, value, restarts) = match choice {
         Choice::Waiting => return None,
         Choice::Single(at) => {
             let column = &instance.problem.singles[job][at];
             let shape = family.shapes[column.shape].clone();
             let restarts = instance.worths[job].restarts(&shape);
-            (shape, None, cost(&dual.prices[column.pool], &column.demand), 1.0, column.value, restarts)
+            (shape, None, cost(&prices[column.pool], &column.demand), 1.0, column.value, restarts)
         }
         Choice::Pair(at) => {
             let pair = &instance.problem.pairs[at];
@@ -205,14 +206,14 @@ fn assign(
             let mut demand = shape.resources.amounts();
             demand[0] = 0.5;
             let beside = Beside {
-                job: jobs.job[other].id.clone(),
+                job: jobs[other].id.clone(),
                 sharing: way.sharing,
                 slowdown: way.slowdown[0],
                 slowdown_upper: way.upper[0],
                 limit: instance.limit_of(job),
             };
             let slowdown = way.slowdown[0].max(1.0);
-            let price = cost(&dual.prices[pair.pool], &demand);
+            let price = cost(&prices[pair.pool], &demand);
             (shape, Some(beside), price, slowdown, chosen.values[0], chosen.restarts[0])
         }
     };
@@ -232,12 +233,12 @@ fn assign(
         why.push_str(", after a restart");
     }
     Some(Assignment {
-        job: jobs.job[job].id.clone(),
+        job: jobs[job].id.clone(),
         pool: shape.pool.clone(),
         nodes: seats,
         beside,
         step_seconds,
-        remaining_seconds: jobs.job[job].work_steps.map(|steps| steps * step_seconds),
+        remaining_seconds: jobs[job].work_steps.map(|steps| steps * step_seconds),
         value,
         price,
         restarts,
@@ -270,9 +271,15 @@ pub(crate) fn entry(instance: &Instance<'_>, prices: &PriceTable, job: usize) ->
     })
 }
 
-fn wait(instance: &Instance<'_>, dual: &Dual, used: &[[f64; RESOURCES]], job: usize) -> Waiting {
+/// Why a job waits that uses nothing of what is used.
+pub(crate) fn wait(
+    instance: &Instance<'_>,
+    prices: &PriceTable,
+    used: &[[f64; RESOURCES]],
+    job: usize,
+) -> Waiting {
     let id = instance.families[job].job.clone();
-    let Some(entry) = entry(instance, &dual.prices, job) else {
+    let Some(entry) = entry(instance, prices, job) else {
         let family = &instance.families[job];
         let reasons = family.dropped.iter().map(|dropped| match dropped.gpus {
             Some(gpus) => format!("{} with {gpus} GPUs: {}", dropped.pool, dropped.reason),

@@ -101,6 +101,7 @@ pub(crate) struct Instance<'a> {
     pub(crate) families: Vec<ShapeFamily>,
     pub(crate) worths: Vec<Worth>,
     pub(crate) problem: Problem,
+    tenants: Vec<String>,
     table: Option<&'a PairTable>,
     facts: Vec<PairFacts>,
     devices: Vec<Option<usize>>,
@@ -123,21 +124,16 @@ impl<'a> Instance<'a> {
         let families: Vec<ShapeFamily> = parallel::map(jobs.job.len(), |job| {
             ShapeFamily::of(&jobs.job[job], cluster, profiles, options.scaling)
         });
-        let pool_of = |id: &elastico_core::PoolId| cluster.pool.iter().position(|pool| pool.id == *id);
         let worths = parallel::map(jobs.job.len(), |job| Worth::of(&jobs.job[job], &families[job], options));
         let singles = parallel::map(jobs.job.len(), |job| {
-            let column = |(at, shape): (usize, &Shape)| {
-                let (pool, value) = (pool_of(&shape.pool)?, worths[job].alone(shape));
-                Some(Single { pool, demand: shape.resources.amounts(), value, shape: at })
-            };
-            families[job].alone(jobs.job[job].current.as_ref()).filter_map(column).collect()
+            columns_of(cluster, &families[job], &worths[job], &jobs.job[job])
         });
         let problem = Problem {
             capacity: cluster.pool.iter().map(crate::cluster::Pool::amounts).collect(),
             singles,
             pairs: Vec::new(),
         };
-        let mut tenants: Vec<&str> = jobs.job.iter().filter_map(|job| job.tenant.as_deref()).collect();
+        let mut tenants: Vec<String> = jobs.job.iter().filter_map(|job| job.tenant.clone()).collect();
         tenants.sort_unstable();
         tenants.dedup();
         let running: BTreeMap<&JobId, usize> = if jobs.job.iter().any(|job| job.co_runner().is_some()) {
@@ -166,6 +162,7 @@ impl<'a> Instance<'a> {
             families,
             worths,
             problem,
+            tenants,
             table,
             devices,
             ways: Vec::new(),
@@ -174,6 +171,34 @@ impl<'a> Instance<'a> {
         instance.ways = instance.admit();
         instance.offers = Offers::of(&instance);
         instance
+    }
+
+    /// Without jobs, to which they are added one by one.
+    pub(crate) fn open(cluster: &'a Cluster, options: &'a Options, table: Option<&'a PairTable>) -> Self {
+        let mut instance = Self::new(cluster, options, &Jobs::default(), &Profiles::default(), table);
+        instance.offers = None;
+        if let Some(table) = table {
+            let used = vec![true; table.classes()];
+            let devices = instance.devices.iter().flatten().max().map_or(0, |device| device + 1);
+            instance.ways =
+                (0..devices).map(|device| Ways::of(table, device, &used, options.limit)).collect();
+        }
+        instance
+    }
+
+    /// Adds a job and gives its number.
+    pub(crate) fn push(&mut self, job: &Job, profiles: &Profiles) -> usize {
+        let family = ShapeFamily::of(job, self.cluster, profiles, self.options.scaling);
+        let worth = Worth::of(job, &family, self.options);
+        if let Some(tenant) = job.tenant.as_ref().filter(|tenant| !self.tenants.contains(tenant)) {
+            self.tenants.push(tenant.clone());
+        }
+        self.problem.singles.push(columns_of(self.cluster, &family, &worth, job));
+        let known = (&family, &worth, job);
+        self.facts.push(facts_of(self.cluster, self.options, self.table, &self.tenants, known, None));
+        self.families.push(family);
+        self.worths.push(worth);
+        self.families.len() - 1
     }
 
     fn admit(&self) -> Vec<Ways> {
@@ -403,11 +428,20 @@ pub(crate) fn push_top<T>(
     }
 }
 
+/// The shapes in which a job runs without a co-runner.
+fn columns_of(cluster: &Cluster, family: &ShapeFamily, worth: &Worth, job: &Job) -> Vec<Single> {
+    let column = |(at, shape): (usize, &Shape)| {
+        let pool = cluster.pool.iter().position(|pool| pool.id == shape.pool)?;
+        Some(Single { pool, demand: shape.resources.amounts(), value: worth.alone(shape), shape: at })
+    };
+    family.alone(job.current.as_ref()).filter_map(column).collect()
+}
+
 fn facts_of(
     cluster: &Cluster,
     options: &Options,
     table: Option<&PairTable>,
-    tenants: &[&str],
+    tenants: &[String],
     (family, worth, job): (&ShapeFamily, &Worth, &Job),
     beside: Option<usize>,
 ) -> PairFacts {
@@ -418,7 +452,7 @@ fn facts_of(
     PairFacts {
         class: job.workload.as_ref().zip(table).and_then(|(workload, table)| table.class(workload)),
         kind: family.kind,
-        tenant: job.tenant.as_deref().and_then(|tenant| tenants.binary_search(&tenant).ok()),
+        tenant: job.tenant.as_ref().and_then(|tenant| tenants.iter().position(|known| known == tenant)),
         allow: job.allow_sharing && !options.sharing.is_empty(),
         limit: job.slo_slowdown.unwrap_or(f64::INFINITY),
         beside,

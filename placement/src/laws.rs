@@ -4,7 +4,10 @@ use crate::instance::Instance;
 use crate::placement::check;
 use crate::resources::{Amounts, RESOURCES};
 use crate::whatif::{Amount, PoolAmounts, Scenario, WhatIf};
-use crate::{Allocator, Cluster, Job, Jobs, MeasuredShape, Objective, Options, PairOutcome, PairTable};
+use crate::{
+    Allocator, Cluster, Decision, Job, Jobs, MeasuredShape, Objective, Options, PairOutcome, PairTable,
+    Session,
+};
 use elastico_core::Seed;
 use elastico_models::Profiles;
 use proptest::prelude::*;
@@ -226,4 +229,81 @@ proptest! {
             }
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Jobs come and go in any order; who runs never takes more than there is, and what is asked of pairs holds.
+    #[test]
+    fn a_session_never_places_over_capacity((size, seed) in sizes(), events in proptest::collection::vec((0_usize..24, 0_u8..8), 1..60)) {
+        let options = Options { limit: 2.0, search: 2_000, ..Options::default() };
+        let made = generate(size, Seed(seed), &options.sharing);
+        let allocator = Allocator::new(made.cluster.clone(), options);
+        let profiles = Profiles::default();
+        let mut session = Session::new(&allocator, &profiles, Some(&made.table)).unwrap();
+        let mut here = std::collections::BTreeMap::new();
+        let note = |decision: Decision, here: &mut std::collections::BTreeMap<String, Option<crate::Assignment>>| match decision {
+            Decision::Runs(run) => { here.insert(run.job.to_string(), Some(*run)); }
+            Decision::Waits(wait) => { here.insert(wait.job.to_string(), None); }
+        };
+        for (index, kind) in events {
+            let Some(job) = made.jobs.job.get(index) else { continue };
+            if kind == 0 {
+                let placement = session.solve().unwrap();
+                prop_assert_eq!(check(&placement, &made.cluster), vec![]);
+                here.values_mut().for_each(|run| *run = None);
+                for run in placement.assignments {
+                    here.insert(run.job.to_string(), Some(run));
+                }
+            } else if here.remove(job.id.as_str()).is_some() {
+                for decision in session.finish(job.id.as_str()).unwrap() {
+                    note(decision, &mut here);
+                }
+            } else {
+                note(session.submit(job.clone()).unwrap(), &mut here);
+                prop_assert!(session.submit(job.clone()).is_err());
+            }
+            prop_assert_eq!(session.jobs(), here.len());
+            // Each GPU has one job, or two that name each other.
+            let mut on: std::collections::BTreeMap<(String, u32, u32), Vec<&crate::Assignment>> = Default::default();
+            for run in here.values().flatten() {
+                for node in &run.nodes {
+                    for gpu in &node.gpus {
+                        on.entry((run.pool.to_string(), node.node, *gpu)).or_default().push(run);
+                    }
+                }
+            }
+            for runs in on.values() {
+                prop_assert!(runs.len() <= 2);
+                if let [a, b] = runs[..] {
+                    // Who was joined is told nothing new; who joined names it.
+                    let names = |a: &crate::Assignment, b: &crate::Assignment| a.beside.as_ref().is_some_and(|beside| beside.job == b.job);
+                    prop_assert!(names(a, b) || names(b, a));
+                }
+            }
+        }
+        prop_assert!(session.finish("nobody").is_err());
+    }
+}
+
+#[test]
+fn a_job_that_comes_finds_a_place_that_a_solution_would_give_it() {
+    let options = Options::default();
+    let size = Size { training: 40, inference: 40, gpus: 64, per_node: 8, pools: 1, most_gpus: 4 };
+    let made = generate(size, Seed(4), &options.sharing);
+    let allocator = Allocator::new(made.cluster.clone(), options);
+    let profiles = Profiles::default();
+    let mut session = Session::new(&allocator, &profiles, Some(&made.table)).unwrap();
+    for job in &made.jobs.job {
+        session.submit(job.clone()).unwrap();
+    }
+    let whole = session.solve().unwrap();
+    // One after the other leaves and comes back: the prices hold, and little is lost.
+    for job in made.jobs.job.iter().take(20) {
+        session.finish(job.id.as_str()).unwrap();
+        session.submit(job.clone()).unwrap();
+    }
+    let again = session.solve().unwrap();
+    assert!((again.value / whole.value - 1.0).abs() < 0.01, "{} {}", again.value, whole.value);
 }

@@ -68,6 +68,7 @@ mod provenance;
 mod resources;
 mod rounding;
 mod schema;
+mod session;
 mod settings;
 mod shapes;
 mod simplex;
@@ -90,6 +91,7 @@ pub use prices::{Price, Prices};
 pub use provenance::{Basis, ModelIdentity};
 pub use resources::{Resource, Resources};
 pub use schema::schemas;
+pub use session::{Decision, Session};
 pub use settings::{Setting, SettingNames, Settings};
 pub use shapes::{BatchPoint, Dropped, Goodput, Origin, ScalingLaw, Shape, ShapeFamily, Timing};
 

@@ -39,13 +39,13 @@ impl Node {
 
 /// The nodes of a pool, and which of them have how many GPUs free.
 #[derive(Clone, Debug)]
-struct PoolNodes {
+pub(crate) struct PoolNodes {
     nodes: Vec<Node>,
     by_free: Vec<BTreeSet<usize>>,
 }
 
 impl PoolNodes {
-    fn new(pool: &Pool) -> Self {
+    pub(crate) fn new(pool: &Pool) -> Self {
         let nodes: Vec<Node> = pool
             .gpus_of_nodes()
             .into_iter()
@@ -73,23 +73,45 @@ impl PoolNodes {
         (1..self.by_free.len()).rev().find(|free| !self.by_free[*free].is_empty()).unwrap_or(0)
     }
 
-    fn occupy(&mut self, seat: &Seat, demand: &Amounts) {
+    pub(crate) fn occupy(&mut self, seat: &Seat, demand: &Amounts) {
         let node = &mut self.nodes[seat.node];
         let before = node.free_gpus();
         for gpu in &seat.gpus {
             node.free[*gpu as usize] = false;
         }
-        let part = seat.gpus.len() as f64 / demand[0];
-        for (left, amount) in node.left.iter_mut().zip(demand).skip(2) {
-            *left -= amount * part;
-        }
         let after = node.free_gpus();
         self.by_free[before].remove(&seat.node);
         self.by_free[after].insert(seat.node);
+        self.host(seat, demand, 1.0);
+    }
+
+    /// Gives back what [`occupy`](Self::occupy) took.
+    pub(crate) fn leave(&mut self, seat: &Seat, demand: &Amounts) {
+        let node = &mut self.nodes[seat.node];
+        let before = node.free_gpus();
+        for gpu in &seat.gpus {
+            node.free[*gpu as usize] = true;
+        }
+        self.by_free[before].remove(&seat.node);
+        self.by_free[self.nodes[seat.node].free_gpus()].insert(seat.node);
+        self.host(seat, demand, -1.0);
+    }
+
+    /// Takes host resources of a seat, or with -1 gives them back.
+    pub(crate) fn host(&mut self, seat: &Seat, demand: &Amounts, sign: f64) {
+        let part = seat.gpus.len() as f64 / demand[0].max(1.0);
+        for (left, amount) in self.nodes[seat.node].left.iter_mut().zip(demand).skip(2) {
+            *left -= sign * amount * part;
+        }
+    }
+
+    /// Whether the host of a seat bears more for the same GPU.
+    pub(crate) fn bears_more(&self, seat: &Seat, more: &Amounts) -> bool {
+        (2..RESOURCES).all(|at| more[at] <= self.nodes[seat.node].left[at] * (1.0 + 1e-12) + 1e-9)
     }
 
     /// The node with least room left that still fits; over a node, whole nodes only.
-    fn seat(&self, demand: &Amounts) -> Option<Vec<Seat>> {
+    pub(crate) fn seat(&self, demand: &Amounts) -> Option<Vec<Seat>> {
         let (wanted, largest) = (demand[0] as usize, self.largest());
         let fits = |at: &&usize, gpus: usize| self.nodes[**at].bears(demand, gpus);
         let seat = |at: usize, gpus: usize| Seat { node: at, gpus: self.nodes[at].first_free(gpus) };

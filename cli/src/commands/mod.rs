@@ -13,6 +13,7 @@ mod place;
 mod predict;
 mod profile;
 mod report;
+mod serve;
 mod simulate;
 mod train;
 mod whatif;

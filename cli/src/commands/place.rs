@@ -131,6 +131,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     dry_run: bool,
 
+    /// Stay: read events as JSON lines on stdin, {"submit": JOB}, {"finish": "ID"} or {"solve": true}, and answer each with
+    /// one line on stdout
+    #[arg(long, conflicts_with_all = ["out", "force", "dry_run", "format"])]
+    serve: bool,
+
     /// Form of the answer
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -148,6 +153,9 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let read = arguments.state.read(predictor.as_deref(), talk)?;
     if predictor.is_none() {
         talk.say("no --model: no job shares a GPU");
+    }
+    if arguments.serve {
+        return super::serve::run(&read.allocator, read.jobs, &read.profiles, predictor.as_deref(), talk);
     }
     let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
     if let Some(out) = out {

@@ -1,0 +1,162 @@
+//! `elastico place --serve`: one event a line on stdin, one answer a line on stdout.
+
+use crate::failure::Ending;
+use crate::output::Talk;
+use anyhow::Context as _;
+use elastico_core::Hint as _;
+use elastico_models::{Predictor, Profiles};
+use elastico_placement::{Allocator, Decision, Error, Jobs, PairTable, Session};
+use serde::Serialize;
+use serde_json::Value;
+use std::io::{BufRead as _, Write as _};
+use std::path::Path;
+
+/// The schema id of every answer.
+const SCHEMA: &str = "elastico.session/1";
+
+/// The answer to one line.
+#[derive(Serialize)]
+struct Answer<'a> {
+    schema: &'static str,
+    /// Of stdin, from 1; 0 = before the first.
+    line: u64,
+    event: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+    /// Who runs, or runs otherwise than before, and who waits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    decisions: Vec<Decision>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Box<elastico_placement::Placement>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl<'a> Answer<'a> {
+    const fn to(line: u64, event: &'a str) -> Self {
+        Self {
+            schema: SCHEMA,
+            line,
+            event,
+            job: None,
+            decisions: Vec::new(),
+            placement: None,
+            error: None,
+            hint: None,
+        }
+    }
+}
+
+/// Answers until stdin ends. A line that cannot be taken is answered with its error and changes nothing.
+pub(crate) fn run(
+    allocator: &Allocator,
+    jobs: Jobs,
+    profiles: &Profiles,
+    predictor: Option<&dyn Predictor>,
+    talk: Talk,
+) -> anyhow::Result<Ending> {
+    // Whoever comes later may have any workload that was profiled.
+    let workloads = profiles.iter().map(|profile| profile.workload.clone());
+    let options = allocator.options();
+    let table = predictor
+        .map(|predictor| {
+            PairTable::predict(workloads, allocator.cluster(), &options.sharing, profiles, predictor)
+        })
+        .transpose()?;
+    let mut session = Session::new(allocator, profiles, table.as_ref())?;
+    for job in jobs.job {
+        session.submit(job)?;
+    }
+    let mut first = Answer::to(0, "solve");
+    first.placement = Some(Box::new(session.solve()?));
+    say(&first)?;
+    talk.say(format!(
+        "{} jobs placed; one event a line, for example {{\"finish\": \"JOB\"}}",
+        session.jobs()
+    ));
+    for (line, text) in (1..).zip(std::io::stdin().lock().lines()) {
+        let text = text.with_context(|| format!("cannot read line {line} of stdin"))?;
+        if !text.trim().is_empty() {
+            say(&answer(&mut session, line, &text))?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn say(answer: &Answer<'_>) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, answer).context("cannot write an answer")?;
+    out.write_all(b"\n").and_then(|()| out.flush()).context("cannot write an answer")
+}
+
+fn answer<'a>(session: &mut Session<'_>, line: u64, text: &str) -> Answer<'a> {
+    let refuse = |event, error: String, hint: Option<String>| {
+        let mut answer = Answer::to(line, event);
+        (answer.error, answer.hint) = (Some(error), hint);
+        answer
+    };
+    const FORMS: &str = "{\"submit\": {…a job as in jobs.json…}}, {\"finish\": \"JOB\"} or {\"solve\": true}";
+    let event: Value = match serde_json::from_str(text) {
+        Ok(event) => event,
+        Err(error) => {
+            return refuse(
+                "unknown",
+                format!("line {line} of stdin is no JSON: {error}"),
+                Some(FORMS.to_owned()),
+            );
+        }
+    };
+    let single = event.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.iter().next());
+    let failed = |event, error: Error| refuse(event, format!("line {line} of stdin: {error}"), error.hint());
+    match single {
+        Some((name, job)) if name == "submit" => {
+            let text = format!("{{\"job\": [{job}]}}");
+            let parsed = Jobs::from_json(&text, Path::new("stdin")).map(|jobs| jobs.job.into_iter().next());
+            let job = match parsed {
+                Ok(Some(job)) => job,
+                Ok(None) => return refuse("submit", format!("line {line} of stdin has no job"), None),
+                // The place within the line means nothing to whoever wrote it.
+                Err(error) => {
+                    return refuse("submit", format!("line {line} of stdin: {}", bare(&error)), error.hint());
+                }
+            };
+            let id = job.id.to_string();
+            match session.submit(job) {
+                Ok(decision) => {
+                    let mut answer = Answer::to(line, "submit");
+                    (answer.job, answer.decisions) = (Some(id), vec![decision]);
+                    answer
+                }
+                Err(error) => failed("submit", error),
+            }
+        }
+        Some((name, Value::String(job))) if name == "finish" => match session.finish(job) {
+            Ok(decisions) => {
+                let mut answer = Answer::to(line, "finish");
+                (answer.job, answer.decisions) = (Some(job.clone()), decisions);
+                answer
+            }
+            Err(error) => failed("finish", error),
+        },
+        Some((name, Value::Bool(true))) if name == "solve" => match session.solve() {
+            Ok(placement) => {
+                let mut answer = Answer::to(line, "solve");
+                answer.placement = Some(Box::new(placement));
+                answer
+            }
+            Err(error) => failed("solve", error),
+        },
+        _ => refuse("unknown", format!("line {line} of stdin is no event"), Some(FORMS.to_owned())),
+    }
+}
+
+/// What is wrong, without file and position of the text that was made of the line.
+fn bare(error: &Error) -> String {
+    let text = error.to_string();
+    text.strip_prefix("stdin:").map_or(text.clone(), |rest| {
+        rest.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ':' || letter == ' ')
+            .to_owned()
+    })
+}

@@ -1,0 +1,393 @@
+//! A cluster that is kept: jobs come and go one at a time, and each is answered at once.
+
+use crate::allocate::{Allocator, assign, wait};
+use crate::instance::Instance;
+use crate::jobs::{Current, Job, Jobs};
+use crate::nodes::{PoolNodes, Seat};
+use crate::pairing::PairTable;
+use crate::placement::{Assignment, Placement, Waiting};
+use crate::problem::{Choice, PriceTable};
+use crate::resources::{Amounts, RESOURCES};
+use crate::{Error, Prices};
+use elastico_core::{JobId, suggest};
+use elastico_models::Profiles;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What became of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "decision", rename_all = "snake_case")]
+pub enum Decision {
+    /// It runs, or runs otherwise than before.
+    Runs(Box<Assignment>),
+    /// It waits.
+    Waits(Waiting),
+}
+
+/// Jobs on a cluster, placed as they come at the prices of the last full solution.
+///
+/// A new job takes the shape that is worth most at these prices and for which there is room, alone or beside a job that has a
+/// GPU for itself; nobody else is moved. When a job ends, its co-runner keeps the GPU, and waiting jobs move up. Prices
+/// move little from event to event (with 20 % of the jobs exchanged the old ones are within 0.3 % of the new bound), so
+/// [`solve`](Self::solve) is for now and then: it places all jobs anew and says who moves.
+///
+/// The same events in the same order give the same answers.
+pub struct Session<'a> {
+    allocator: &'a Allocator,
+    profiles: &'a Profiles,
+    table: Option<&'a PairTable>,
+    instance: Instance<'a>,
+    prices: Prices,
+    table_of_prices: PriceTable,
+    nodes: Vec<PoolNodes>,
+    used: Vec<Amounts>,
+    jobs: Vec<Job>,
+    choices: Vec<Choice>,
+    seats: Vec<Vec<Seat>>,
+    /// Jobs that are here, by name.
+    names: BTreeMap<JobId, usize>,
+    /// Jobs that have one GPU for themselves.
+    alone: BTreeSet<usize>,
+    /// Jobs that wait, those that gain most at the prices first.
+    waiting: BTreeSet<(Rank, usize)>,
+}
+
+impl std::fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("jobs", &self.names.len())
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Orders by falling surplus; the bits of a float that is turned into an ordered whole number.
+type Rank = i64;
+
+fn rank(surplus: f64) -> Rank {
+    let bits = surplus.to_bits() as i64;
+    -(if bits < 0 { i64::MIN.wrapping_sub(bits) } else { bits })
+}
+
+impl<'a> Session<'a> {
+    /// Waiting jobs that are tried when room was made, the best first.
+    const MOST_TRIES: usize = 64;
+
+    /// A session without jobs; prices are zero until [`solve`](Self::solve).
+    ///
+    /// `table` answers for pairs of the workloads that it knows; all others run alone.
+    ///
+    /// # Errors
+    /// [`Error::Option`].
+    pub fn new(
+        allocator: &'a Allocator,
+        profiles: &'a Profiles,
+        table: Option<&'a PairTable>,
+    ) -> Result<Self, Error> {
+        allocator.options().check()?;
+        let instance = Instance::open(allocator.cluster(), allocator.options(), table);
+        let pools = &allocator.cluster().pool;
+        Ok(Self {
+            allocator,
+            profiles,
+            table,
+            instance,
+            prices: Prices::default(),
+            table_of_prices: vec![[0.0; RESOURCES]; pools.len()],
+            nodes: pools.iter().map(PoolNodes::new).collect(),
+            used: vec![[0.0; RESOURCES]; pools.len()],
+            jobs: Vec::new(),
+            choices: Vec::new(),
+            seats: Vec::new(),
+            names: BTreeMap::new(),
+            alone: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+        })
+    }
+
+    /// The prices of the last full solution.
+    pub const fn prices(&self) -> &Prices {
+        &self.prices
+    }
+
+    /// Jobs that are here, running or waiting.
+    pub fn jobs(&self) -> usize {
+        self.names.len()
+    }
+
+    /// A job comes. Nobody is moved for it.
+    ///
+    /// # Errors
+    /// [`Error::Duplicate`] for the name of a job that is here already.
+    pub fn submit(&mut self, mut job: Job) -> Result<Decision, Error> {
+        if self.names.contains_key(&job.id) {
+            return Err(Error::Duplicate { id: job.id.to_string() });
+        }
+        job.current = None;
+        let at = self.push(job);
+        Ok(if self.start(at) {
+            self.runs(at)
+        } else {
+            let waiting = wait(&self.instance, &self.table_of_prices, &self.used, at);
+            self.waiting.insert((rank(self.surplus(at)), at));
+            Decision::Waits(waiting)
+        })
+    }
+
+    /// A job ends, or is withdrawn. Returns who runs otherwise because of it: its co-runner, and those that waited.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] where there is no such job.
+    pub fn finish(&mut self, job: &str) -> Result<Vec<Decision>, Error> {
+        let Some(at) = self.names.remove(job) else {
+            let suggestion = suggest(job, self.names.keys().map(JobId::as_str)).map(str::to_owned);
+            return Err(Error::Unknown { what: "job", name: job.to_owned(), suggestion });
+        };
+        let mut changed = Vec::new();
+        match self.choices[at] {
+            Choice::Waiting => {
+                self.waiting.remove(&(rank(self.surplus(at)), at));
+                return Ok(Vec::new());
+            }
+            Choice::Single(_) => self.release(at),
+            Choice::Pair(pair) => {
+                let pair = &self.instance.problem.pairs[pair];
+                let (other, pool) = (pair.a + pair.b - at, pair.pool);
+                let seats = self.seats[at].clone();
+                self.release(at);
+                let single =
+                    self.single_in(other, pool).expect("a pair is made of jobs with a shape of one GPU");
+                self.occupy(other, Choice::Single(single), seats);
+                changed.push(other);
+            }
+        }
+        changed.extend(self.fill());
+        Ok(changed.into_iter().map(|job| self.runs(job)).collect())
+    }
+
+    /// Places all jobs anew, starting from the prices that are there.
+    ///
+    /// # Errors
+    /// [`Error::Option`].
+    pub fn solve(&mut self) -> Result<Placement, Error> {
+        let mut jobs = Jobs::default();
+        let here: BTreeSet<usize> = self.names.values().copied().collect();
+        for at in here {
+            let mut job = self.jobs[at].clone();
+            job.current = self.current(at);
+            jobs.job.push(job);
+        }
+        let earlier = (!self.prices.prices.is_empty()).then_some(&self.prices);
+        let placement = self.allocator.solve_with(&jobs, self.profiles, self.table, earlier)?;
+        *self = Self::new(self.allocator, self.profiles, self.table)?;
+        self.prices = placement.prices.clone();
+        self.table_of_prices = self.prices.table(self.allocator.cluster());
+        for mut job in jobs.job {
+            job.current = None;
+            self.push(job);
+        }
+        for assignment in &placement.assignments {
+            self.restore(assignment);
+        }
+        for at in 0..self.jobs.len() {
+            if self.choices[at] == Choice::Waiting {
+                self.waiting.insert((rank(self.surplus(at)), at));
+            }
+        }
+        Ok(placement)
+    }
+
+    fn push(&mut self, job: Job) -> usize {
+        let at = self.instance.push(&job, self.profiles);
+        self.names.insert(job.id.clone(), at);
+        self.jobs.push(job);
+        self.choices.push(Choice::Waiting);
+        self.seats.push(Vec::new());
+        at
+    }
+
+    fn restore(&mut self, assignment: &Assignment) {
+        let Some(&at) = self.names.get(&assignment.job) else { return };
+        if self.choices[at] != Choice::Waiting {
+            return;
+        }
+        let Some(pool) = self.allocator.cluster().pool.iter().position(|pool| pool.id == assignment.pool)
+        else {
+            return;
+        };
+        let seats: Vec<Seat> = assignment
+            .nodes
+            .iter()
+            .map(|node| Seat { node: node.node as usize, gpus: node.gpus.clone() })
+            .collect();
+        let other = assignment.beside.as_ref().and_then(|beside| self.names.get(&beside.job).copied());
+        if let Some(other) = other {
+            if let Ok(value) = self.instance.pair_value(at, other, pool) {
+                let choice = self.pair(at, other, pool, value);
+                self.occupy(at, choice, seats);
+            }
+        } else {
+            let columns = self.instance.problem.singles[at].iter();
+            let is_it = |column: &crate::problem::Single| {
+                self.instance.families[at].shapes[column.shape].pool == assignment.pool
+                    && column.demand[0] as u32 == assignment.shape.gpus
+            };
+            if let Some(single) = columns.into_iter().position(is_it) {
+                self.occupy(at, Choice::Single(single), seats);
+            }
+        }
+    }
+
+    /// The best at the prices: value less price, alone.
+    fn surplus(&self, job: usize) -> f64 {
+        let columns = self.instance.problem.singles[job].iter();
+        columns.map(|column| column.reduced(&self.table_of_prices)).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    fn single_in(&self, job: usize, pool: usize) -> Option<usize> {
+        self.instance.problem.singles[job]
+            .iter()
+            .position(|column| column.pool == pool && column.demand[0] <= 1.0)
+    }
+
+    fn pair(&mut self, a: usize, b: usize, pool: usize, value: f64) -> Choice {
+        let pair = self.instance.pair(a.min(b), a.max(b), pool, value);
+        self.instance.problem.pairs.push(pair);
+        Choice::Pair(self.instance.problem.pairs.len() - 1)
+    }
+
+    fn demand(&self, job: usize, choice: Choice) -> Option<(usize, Amounts)> {
+        match choice {
+            Choice::Waiting => None,
+            Choice::Single(at) => {
+                let column = &self.instance.problem.singles[job][at];
+                Some((column.pool, column.demand))
+            }
+            Choice::Pair(at) => {
+                let pair = &self.instance.problem.pairs[at];
+                Some((pair.pool, pair.demand))
+            }
+        }
+    }
+
+    /// Puts the job, of a pair both, on seats that are free.
+    fn occupy(&mut self, job: usize, choice: Choice, seats: Vec<Seat>) {
+        let Some((pool, demand)) = self.demand(job, choice) else { return };
+        for seat in &seats {
+            self.nodes[pool].occupy(seat, &demand);
+        }
+        self.used[pool].iter_mut().zip(&demand).for_each(|(used, amount)| *used += amount);
+        let both = match choice {
+            Choice::Pair(at) => vec![self.instance.problem.pairs[at].a, self.instance.problem.pairs[at].b],
+            _ => vec![job],
+        };
+        let is_alone = both.len() == 1 && demand[0] <= 1.0;
+        for job in both {
+            self.choices[job] = choice;
+            self.seats[job].clone_from(&seats);
+            if is_alone {
+                self.alone.insert(job);
+            }
+        }
+    }
+
+    /// Takes the job, of a pair both, from its seats.
+    fn release(&mut self, job: usize) {
+        let choice = self.choices[job];
+        let Some((pool, demand)) = self.demand(job, choice) else { return };
+        for seat in std::mem::take(&mut self.seats[job]) {
+            self.nodes[pool].leave(&seat, &demand);
+        }
+        self.used[pool].iter_mut().zip(&demand).for_each(|(used, amount)| *used -= amount);
+        self.alone.remove(&job);
+        self.choices[job] = Choice::Waiting;
+        if let Choice::Pair(at) = choice {
+            let pair = &self.instance.problem.pairs[at];
+            let other = pair.a + pair.b - job;
+            self.choices[other] = Choice::Waiting;
+            self.seats[other].clear();
+        }
+    }
+
+    /// Gives the job the best place for which there is room.
+    fn start(&mut self, job: usize) -> bool {
+        let prices = &self.table_of_prices;
+        let mut options: Vec<(f64, Option<usize>, usize)> = Vec::new();
+        for (at, column) in self.instance.problem.singles[job].iter().enumerate() {
+            if column.value > 0.0 {
+                options.push((column.reduced(prices), None, at));
+            }
+        }
+        for &other in &self.alone {
+            let Choice::Single(at) = self.choices[other] else { continue };
+            let (pool, alone) = {
+                let column = &self.instance.problem.singles[other][at];
+                (column.pool, column)
+            };
+            let Ok(value) = self.instance.pair_value(job.min(other), job.max(other), pool) else { continue };
+            let more = self.more(job, other, pool, &alone.demand);
+            // The slot is paid for already; what the other loses is taken off.
+            let host: f64 = (2..RESOURCES).map(|at| prices[pool][at] * more[at]).sum();
+            let gain = value - alone.value - host;
+            if gain > 0.0 && self.nodes[pool].bears_more(&self.seats[other][0], &more) {
+                options.push((gain, Some(other), pool));
+            }
+        }
+        options.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+        for (_, other, at) in options {
+            if let Some(other) = other {
+                let Ok(value) = self.instance.pair_value(job.min(other), job.max(other), at) else {
+                    continue;
+                };
+                let seats = self.seats[other].clone();
+                self.release(other);
+                let choice = self.pair(job, other, at, value);
+                self.occupy(job, choice, seats);
+                return true;
+            }
+            let column = &self.instance.problem.singles[job][at];
+            if let Some(seats) = self.nodes[column.pool].seat(&column.demand) {
+                self.occupy(job, Choice::Single(at), seats);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What a pair takes more than the job that is there.
+    fn more(&self, job: usize, other: usize, pool: usize, alone: &Amounts) -> Amounts {
+        let mut more = self.instance.pair_demand(job.min(other), job.max(other), pool);
+        more.iter_mut().zip(alone).for_each(|(more, amount)| *more -= amount);
+        more
+    }
+
+    /// Lets waiting jobs move up.
+    fn fill(&mut self) -> Vec<usize> {
+        let tried: Vec<(Rank, usize)> = self.waiting.iter().take(Self::MOST_TRIES).copied().collect();
+        let mut started = Vec::new();
+        for entry in tried {
+            if self.start(entry.1) {
+                self.waiting.remove(&entry);
+                started.push(entry.1);
+            }
+        }
+        started
+    }
+
+    fn runs(&self, job: usize) -> Decision {
+        let (seats, choice) = (&self.seats[job], self.choices[job]);
+        let assignment = assign(&self.instance, &self.jobs, &self.table_of_prices, seats, job, choice);
+        Decision::Runs(Box::new(assignment.expect("the job runs")))
+    }
+
+    /// How the job runs now, as the next solution must know it.
+    fn current(&self, job: usize) -> Option<Current> {
+        let choice = self.choices[job];
+        let assignment =
+            assign(&self.instance, &self.jobs, &self.table_of_prices, &self.seats[job], job, choice)?;
+        let mut current = Current::new(assignment.pool, assignment.shape.gpus);
+        current.beside = assignment.beside.map(|beside| beside.job);
+        current.settings = assignment.shape.settings;
+        Some(current)
+    }
+}
