@@ -1,5 +1,6 @@
 //! The `elastico` command: arguments, rendering and exit codes. What it does lives in the other crates.
 
+mod artefacts;
 mod commands;
 mod evaluation_page;
 mod evaluation_tables;

@@ -56,45 +56,6 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses to replace a file that a user may still want, and, even with `--force`, one that the command reads.
-pub(crate) fn refuse_existing<P: AsRef<Path>>(
-    path: &Path,
-    force: bool,
-    inputs: impl IntoIterator<Item = P>,
-) -> anyhow::Result<()> {
-    // A path that cannot be resolved does not exist, and so is no other.
-    let place = path.canonicalize().ok();
-    let input = inputs.into_iter().find(|input| {
-        let input = input.as_ref().canonicalize().ok();
-        place.as_ref().zip(input).is_some_and(|(place, input)| input.starts_with(place))
-    });
-    if let Some(input) = input {
-        return Err(crate::failure::usage(
-            format!("`{}` would replace `{}`, which is read", path.display(), input.as_ref().display()),
-            "choose another --out",
-        ));
-    }
-    if path.exists() && !force {
-        return Err(crate::failure::usage(
-            format!("`{}` exists already", path.display()),
-            "choose another --out, or replace it with --force",
-        ));
-    }
-    Ok(())
-}
-
-/// Proves that a file can be written at `path` before work is spent on its content.
-pub(crate) fn prove_writable(path: &Path) -> anyhow::Result<()> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create the folder `{}`", folder.display()))?;
-    tempfile::tempfile_in(folder).with_context(|| format!("cannot write into `{}`", folder.display()))?;
-    Ok(())
-}
-
 /// What is said on stderr, unless `--quiet`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Talk {

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Writes a file beside its place, syncs it and renames it.
@@ -19,36 +19,96 @@ use std::path::{Path, PathBuf};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let failed = |source| Error::io("write", path)(source);
-    if path.is_dir() {
-        return Err(failed(std::io::ErrorKind::IsADirectory.into()));
-    }
-    // A link is followed, so that the file it points to is replaced and not the link.
-    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let parent = parent(&target);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".").suffix(".tmp");
-    // What a freshly created file would have, less the process's mask; temporary files are private by default.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(parent).map_err(failed)?;
-    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
-    file.persist(&target).map_err(|error| failed(error.error))?;
-    sync_folder(parent).map_err(failed)
+    write_files(&[(path, bytes)], Existing::Replace)
 }
 
-/// Writes a folder of files beside its place, syncs them and puts the folder in place of an older one.
+/// What becomes of a file, or a dataset, that stands where one is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// The new one takes its place.
+    Replace,
+    /// It stays, and writing fails: also where it came only after the writer had looked.
+    Keep,
+}
+
+/// Writes files that belong together: each beside its place, synced, and only then all of them renamed.
+///
+/// # Errors
+/// [`Error::Io`] with the path. Where a file cannot be written (a full disk), every old file is unchanged and nothing else is
+/// left. With [`Existing::Keep`] the same holds where a place is taken: its error is of the kind `AlreadyExists`.
+pub fn write_files(files: &[(&Path, &[u8])], existing: Existing) -> Result<(), Error> {
+    let mut staged = Vec::with_capacity(files.len());
+    for (path, bytes) in files {
+        let failed = |source| Error::io("write", *path)(source);
+        // A link is followed, so that the file it points to is replaced and not the link.
+        let target = resolve(path);
+        match std::fs::metadata(&target) {
+            Ok(found) if found.is_dir() => return Err(failed(ErrorKind::IsADirectory.into())),
+            Ok(found) if !found.is_file() => {
+                return Err(failed(std::io::Error::new(ErrorKind::InvalidInput, "it is no regular file")));
+            }
+            _ => {}
+        }
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".").suffix(".tmp");
+        // What a freshly created file would have, less the process's mask; temporary files are private by default.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut file = builder.tempfile_in(parent(&target)).map_err(failed)?;
+        file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+        staged.push((path, target, file));
+    }
+    let mut created: Vec<PathBuf> = Vec::new();
+    for (path, target, file) in staged {
+        let renamed = match existing {
+            Existing::Replace => file.persist(&target),
+            Existing::Keep => file.persist_noclobber(&target),
+        };
+        if let Err(error) = renamed {
+            // Only what is new may go: an old file that was replaced cannot come back.
+            if existing == Existing::Keep {
+                for file in created {
+                    let _ = std::fs::remove_file(file);
+                }
+            }
+            return Err(Error::io("write", *path)(error.error));
+        }
+        sync_folder(parent(&target)).map_err(Error::io("write", *path))?;
+        created.push(target);
+    }
+    Ok(())
+}
+
+/// Where a path leads: links followed, also those that point to nothing yet, and folders that are still to be made.
+///
+/// Two paths of one file lead to the same place, however they are written.
+#[must_use]
+pub fn resolve(path: &Path) -> PathBuf {
+    /// As many as Linux follows.
+    const MOST_LINKS: usize = 40;
+    let mut path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for _ in 0..MOST_LINKS {
+        if let Ok(found) = path.canonicalize() {
+            return found;
+        }
+        let Ok(link) = path.read_link() else { break };
+        path = parent(&path).join(link);
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => resolve(folder).join(name),
+        _ => path,
+    }
+}
+
+/// Writes a folder of files beside its place, syncs them and puts the folder in its place, or in that of an older one.
 ///
 /// On Linux old and new change places in one step. Where the file system cannot do that, the old folder is moved aside
 /// first and moved back should the second step fail: both then exist for a moment, under other names.
-pub(crate) fn replace_folder(folder: &Path, files: &[(&str, &[u8])]) -> Result<(), Error> {
+pub(crate) fn write_folder(folder: &Path, files: &[(&str, &[u8])], existing: Existing) -> Result<(), Error> {
     let failed = |source| Error::io("write", folder)(source);
-    let target = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let target = resolve(folder);
     let Some(name) = target.file_name() else {
-        return Err(failed(std::io::Error::new(
-            std::io::ErrorKind::InvalidInput,
-            "the path has no last name",
-        )));
+        return Err(failed(std::io::Error::new(ErrorKind::InvalidInput, "the path has no last name")));
     };
     let parent = parent(&target);
     std::fs::create_dir_all(parent).map_err(failed)?;
@@ -68,9 +128,10 @@ pub(crate) fn replace_folder(folder: &Path, files: &[(&str, &[u8])]) -> Result<(
     }
     sync_folder(beside.path()).map_err(failed)?;
 
-    let replaced = if target.exists() {
+    // A folder that holds something is never the target of a plain rename.
+    let replaced = if existing == Existing::Replace && target.exists() {
         exchange(beside.path(), &target).or_else(|error| match error.kind() {
-            std::io::ErrorKind::Unsupported | std::io::ErrorKind::InvalidInput => {
+            ErrorKind::Unsupported | ErrorKind::InvalidInput => {
                 move_aside(&builder, parent, beside.path(), &target)
             }
             _ => Err(error),
@@ -117,7 +178,7 @@ fn exchange(left: &Path, right: &Path) -> std::io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn exchange(_: &Path, _: &Path) -> std::io::Result<()> {
-    Err(std::io::ErrorKind::Unsupported.into())
+    Err(ErrorKind::Unsupported.into())
 }
 
 /// Makes names in a folder durable; only Unix lets a folder be opened for that.
@@ -149,14 +210,16 @@ mod tests {
     fn a_failed_write_leaves_the_old_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("set");
-        replace_folder(&target, &[("a/x", b"old"), ("m", b"1")]).unwrap();
+        write_folder(&target, &[("a/x", b"old"), ("m", b"1")], Existing::Keep).unwrap();
         // The same name twice: the second file cannot be created.
-        let error = replace_folder(&target, &[("a/x", b"new"), ("a/x", b"new")]).unwrap_err();
+        let error = write_folder(&target, &[("a/x", b"new"), ("a/x", b"new")], Existing::Replace).unwrap_err();
         assert!(error.to_string().starts_with("cannot write `"), "{error}");
         assert_eq!(std::fs::read(target.join("a/x")).unwrap(), b"old");
         assert_eq!(names(folder.path()), ["set"]);
 
-        replace_folder(&target, &[("a/x", b"new")]).unwrap();
+        write_folder(&target, &[("a/x", b"new")], Existing::Keep).unwrap_err();
+        assert_eq!(std::fs::read(target.join("a/x")).unwrap(), b"old");
+        write_folder(&target, &[("a/x", b"new")], Existing::Replace).unwrap();
         assert_eq!(std::fs::read(target.join("a/x")).unwrap(), b"new");
         assert!(!target.join("m").exists());
         assert_eq!(names(folder.path()), ["set"]);
@@ -169,13 +232,47 @@ mod tests {
         write_atomic(&file, b"1").unwrap();
         for error in [
             write_atomic(&file.join("below"), b"2").unwrap_err(),
-            replace_folder(&file.join("below"), &[("m", b"2")]).unwrap_err(),
+            write_folder(&file.join("below"), &[("m", b"2")], Existing::Replace).unwrap_err(),
             write_atomic(folder.path(), b"2").unwrap_err(),
         ] {
             assert!(matches!(error, Error::Io { operation: "write", .. }), "{error:?}");
         }
         assert_eq!(names(folder.path()), ["file"]);
         assert_eq!(std::fs::read(&file).unwrap(), b"1");
+    }
+
+    #[test]
+    fn files_that_belong_together_are_written_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let [model, card] = ["model", "card"].map(|name| folder.path().join(name));
+        std::fs::write(&card, b"old").unwrap();
+        let both: [(&Path, &[u8]); 2] = [(&model, b"1"), (&card, b"2")];
+        let error = write_files(&both, Existing::Keep).unwrap_err();
+        assert!(matches!(&error, Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists), "{error:?}");
+        assert_eq!(names(folder.path()), ["card"]);
+        assert_eq!(std::fs::read(&card).unwrap(), b"old");
+
+        std::fs::write(&model, b"old").unwrap();
+        let below = folder.path().join("nowhere/card");
+        write_files(&[(&model, b"1"), (&below, b"2")], Existing::Replace).unwrap_err();
+        assert_eq!(std::fs::read(&model).unwrap(), b"old");
+        write_files(&both, Existing::Replace).unwrap();
+        assert_eq!(std::fs::read(&card).unwrap(), b"2");
+        assert_eq!(names(folder.path()), ["card", "model"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn paths_of_one_file_resolve_to_one_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [model, link] = ["model", "link"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink("model", &link).unwrap();
+        for path in [&link, &folder.path().join("./model"), &folder.path().join("../.").join(&model)] {
+            assert_eq!(resolve(path), resolve(&model));
+        }
+        write_atomic(&link, b"1").unwrap();
+        assert!(model.is_file() && link.is_symlink());
+        assert_eq!(resolve(&link), resolve(&model));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A dataset in memory and on disk.
 
-use crate::atomic;
+use crate::atomic::{self, Existing};
 use crate::error::Error;
 use crate::manifest::{Exclusion, Manifest, Part, READABLE, SCHEMA};
 use crate::parquet;
@@ -129,6 +129,19 @@ impl Dataset {
     /// was there is unchanged and nothing half-written is left.
     pub fn write(&self, folder: &Path) -> Result<(), Error> {
         refuse_foreign(folder)?;
+        self.write_as(folder, Existing::Replace)
+    }
+
+    /// Writes a folder that is not there, or is empty. Where another dataset comes to be there meanwhile, that one stays.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn create(&self, folder: &Path) -> Result<(), Error> {
+        refuse_foreign(folder)?;
+        self.write_as(folder, Existing::Keep)
+    }
+
+    fn write_as(&self, folder: &Path, existing: Existing) -> Result<(), Error> {
         let mut manifest = Manifest {
             schema: SCHEMA.to_owned(),
             device_kinds: device_kinds([&self.isolated, &self.pairs])?,
@@ -149,7 +162,7 @@ impl Dataset {
         let mut files: Vec<(&str, &[u8])> =
             encoded.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
         files.push(("manifest.json", &json));
-        atomic::replace_folder(folder, &files)
+        atomic::write_folder(folder, &files, existing)
     }
 }
 
@@ -165,13 +178,52 @@ fn refuse_foreign(folder: &Path) -> Result<(), Error> {
     if std::fs::read_dir(folder).map_err(Error::io("read", folder))?.next().is_none() {
         return Ok(());
     }
-    match Manifest::read(folder) {
+    let manifest = match Manifest::read(folder) {
+        Ok(manifest) => Some(manifest),
         // A dataset of another version is a dataset all the same.
-        Ok(_) => Ok(()),
-        Err(Error::Version { found, .. }) if found.starts_with("elastico.dataset/") => Ok(()),
-        Err(Error::Io { operation, path, source }) => Err(Error::Io { operation, path, source }),
-        Err(_) => refuse("it holds other files, and is not replaced"),
+        Err(Error::Version { found, .. }) if found.starts_with("elastico.dataset/") => None,
+        Err(Error::Io { operation, path, source }) => return Err(Error::Io { operation, path, source }),
+        Err(_) => return refuse("it holds other files, and is not replaced"),
+    };
+    match foreign_file(folder, manifest.as_ref())? {
+        None => Ok(()),
+        Some(file) => Err(Error::ForeignFile { folder: folder.to_owned(), file }),
     }
+}
+
+/// A file in a dataset's folder that no dataset has: replacing the folder would delete it.
+fn foreign_file(folder: &Path, manifest: Option<&Manifest>) -> Result<Option<PathBuf>, Error> {
+    let list = |folder: &Path| -> Result<Vec<PathBuf>, Error> {
+        let entries = std::fs::read_dir(folder).map_err(Error::io("read", folder))?;
+        let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
+        let mut paths = paths.map_err(Error::io("read", folder))?;
+        paths.sort();
+        Ok(paths)
+    };
+    for path in list(folder)? {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(kind) = TableKind::ALL.into_iter().find(|kind| kind.as_str() == name) else {
+            if matches!(name, "manifest.json" | "DATASET.md") && path.is_file() {
+                continue;
+            }
+            return Ok(Some(path));
+        };
+        for part in list(&path)? {
+            let listed = match (manifest, part.file_name().and_then(|name| name.to_str())) {
+                (Some(manifest), Some(name)) => {
+                    let name = format!("{}/{name}", kind.as_str());
+                    manifest.parts.iter().any(|part| part.path == name)
+                }
+                // What another version lists cannot be read.
+                (None, Some(name)) => name.ends_with(".parquet"),
+                (_, None) => false,
+            };
+            if !listed || !part.is_file() {
+                return Ok(Some(part));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn device_kinds(tables: [&Table; 2]) -> Result<Vec<DeviceKind>, Error> {

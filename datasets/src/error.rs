@@ -26,6 +26,14 @@ pub enum Error {
         /// What is missing or in the way.
         reason: &'static str,
     },
+    /// A dataset to be replaced whose folder holds something else too, which would be deleted with it.
+    #[error("`{}` is not replaced: `{}` in it is no part of a dataset", folder.display(), file.display())]
+    ForeignFile {
+        /// The dataset's folder.
+        folder: PathBuf,
+        /// The file.
+        file: PathBuf,
+    },
     /// A JSON file is malformed; the source says line and column.
     #[error("cannot read `{}` as {what}", file.display())]
     Json {
@@ -350,8 +358,12 @@ impl Hint for Error {
                 std::io::ErrorKind::PermissionDenied => {
                     Some(format!("choose a folder that you may write, or change the rights of `{}`", path.display()))
                 }
+                std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::DirectoryNotEmpty => {
+                    Some("it came into being meanwhile, perhaps from the same command; choose another name".into())
+                }
                 _ => None,
             },
+            Self::ForeignFile { .. } => Some("move the file to another folder first, or choose another path".into()),
             Self::NotADataset { .. } => {
                 Some("a dataset is a folder with `manifest.json`, `isolated/` and `pairs/`; choose another path".into())
             }

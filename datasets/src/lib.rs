@@ -54,7 +54,7 @@ mod table;
 mod text;
 mod validate;
 
-pub use atomic::write_atomic;
+pub use atomic::{Existing, resolve, write_atomic, write_files};
 pub use dataset::Dataset;
 pub use datasheet::datasheet;
 pub use error::{Conflict, Error};

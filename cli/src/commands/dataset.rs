@@ -1,5 +1,6 @@
 //! `elastico dataset`
 
+use crate::artefacts::Artefacts;
 use crate::failure::Ending;
 use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
@@ -92,7 +93,7 @@ impl Target {
     where
         anyhow::Error: From<E>,
     {
-        output::refuse_existing(&self.out, self.force, inputs.iter().copied())?;
+        let artefacts = Artefacts::dataset(&self.out, self.force, inputs.iter().copied())?;
         let dataset = read()?;
         for licence in dataset.manifest.licences().iter().filter(|licence| !licence.may_ship) {
             talk.say(format!(
@@ -100,7 +101,7 @@ impl Target {
                 licence.source, licence.licence
             ));
         }
-        write(&dataset, &self.out, self.dry_run, talk)
+        write(&dataset, &artefacts, &self.out, self.dry_run, talk)
     }
 }
 
@@ -176,18 +177,16 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
         Command::Inspect { dataset, format } => inspect(dataset, *format),
         Command::Validate { dataset, format } => validate(dataset, *format, talk),
         Command::Merge { datasets, out, mix, force, dry_run } => {
-            output::refuse_existing(out, *force, datasets)?;
+            let artefacts = Artefacts::dataset(out, *force, datasets)?;
             let parts = datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
             let merged =
                 if mix.is_empty() { Dataset::merge(parts)? } else { Dataset::merge_kinds(parts, mix)? };
-            write(&merged, out, *dry_run, talk)
+            write(&merged, &artefacts, out, *dry_run, talk)
         }
         Command::Import(import) => bring_in(import, talk),
         Command::Export { dataset, table, out, force } => {
-            if let Some(out) = out {
-                output::refuse_existing(out, *force, [dataset])?;
-            }
-            export(dataset, *table, out.as_deref(), talk)
+            let artefacts = Artefacts::files(out.as_deref().map(|out| ("--out", out)), *force, [dataset])?;
+            export(dataset, *table, &artefacts, out.as_deref(), talk)
         }
     }
 }
@@ -316,7 +315,13 @@ fn validate(folder: &Path, format: Format, talk: Talk) -> anyhow::Result<Ending>
 }
 
 /// Writes a dataset and says what is in it.
-pub(crate) fn write(dataset: &Dataset, out: &Path, dry_run: bool, talk: Talk) -> anyhow::Result<Ending> {
+fn write(
+    dataset: &Dataset,
+    artefacts: &Artefacts,
+    out: &Path,
+    dry_run: bool,
+    talk: Talk,
+) -> anyhow::Result<Ending> {
     let counts = format!(
         "{} isolated and {} pair rows, content {}",
         dataset.isolated.rows(),
@@ -327,7 +332,7 @@ pub(crate) fn write(dataset: &Dataset, out: &Path, dry_run: bool, talk: Talk) ->
         talk.say(format!("would write `{}`: {counts}", out.display()));
         return Ok(Ending::Done);
     }
-    dataset.write(out)?;
+    artefacts.write_dataset(dataset)?;
     talk.say(format!("wrote `{}`: {counts}", out.display()));
     for (reason, rows) in dataset.manifest.exclusions_by_reason() {
         talk.say(format!("  left out {rows}: {reason}"));
@@ -335,7 +340,13 @@ pub(crate) fn write(dataset: &Dataset, out: &Path, dry_run: bool, talk: Talk) ->
     Ok(Ending::Done)
 }
 
-fn export(folder: &Path, table: Exported, out: Option<&Path>, talk: Talk) -> anyhow::Result<Ending> {
+fn export(
+    folder: &Path,
+    table: Exported,
+    artefacts: &Artefacts,
+    out: Option<&Path>,
+    talk: Talk,
+) -> anyhow::Result<Ending> {
     let dataset = Dataset::read(folder)?;
     let text = match table {
         Exported::Pairs => csv(&dataset.pairs)?,
@@ -344,7 +355,7 @@ fn export(folder: &Path, table: Exported, out: Option<&Path>, talk: Talk) -> any
     };
     match out {
         Some(path) => {
-            output::write_file(path, text.as_bytes())?;
+            artefacts.write(&[text.as_bytes()])?;
             talk.say(format!("wrote `{}`", path.display()));
         }
         None => output::print(&text)?,

@@ -1,6 +1,6 @@
 //! `elastico demo`: every room of the house once, in the order in which a value flows.
 
-use super::{place, predict, profile, train};
+use super::{place, predict, profile};
 use crate::failure::{Ending, environment, usage};
 use crate::output::{self, Talk};
 use crate::page::{Material, page};
@@ -98,7 +98,8 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let examples = Examples::from_dataset(&dataset, &ExampleOptions::default())?;
     let (evaluation, trained, rules) = learn(&examples)?;
     output::write_file(&out.join("evaluation.json"), &serde_json::to_vec_pretty(&evaluation)?)?;
-    train::write(&trained.onnx, &trained.card, &out.join("model.onnx"), &out.join("MODEL.md"), quiet)?;
+    output::write_file(&out.join("model.onnx"), &trained.onnx)?;
+    output::write_file(&out.join("MODEL.md"), trained.card.as_bytes())?;
     step(&format!("trained {} on {} rows", trained.metadata.learner, examples.rows()));
 
     let profiles = elastico_trainer::profiles(&dataset)?;

@@ -1,5 +1,6 @@
 //! `elastico evaluate`
 
+use crate::artefacts::Artefacts;
 use crate::evaluation_page::{Material, evaluation_page};
 use crate::evaluation_tables::{csv_tables, people_tables};
 use crate::failure::Ending;
@@ -106,9 +107,9 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     }
     options.limit = arguments.limit.unwrap_or(options.limit);
     options.seed = arguments.seed.map_or(options.seed, Seed);
-    if let Some(page) = &arguments.page {
-        output::refuse_existing(page, arguments.force, [&arguments.dataset])?;
-    }
+    let inputs = std::iter::once(&arguments.dataset).chain(&arguments.config);
+    let artefacts =
+        Artefacts::files(arguments.page.as_deref().map(|page| ("--page", page)), arguments.force, inputs)?;
     if !arguments.splits.is_empty() {
         options.splits.clone_from(&arguments.splits);
     }
@@ -133,9 +134,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         examples.rows(),
         kinds(&examples),
     ));
-    if let Some(page) = &arguments.page {
-        output::prove_writable(page)?;
-    }
+    artefacts.prove_writable()?;
     let mut progress = Progress::new(talk, &options);
     let mut watch = |stage: &Stage<'_>| progress.on(stage);
     let (evaluation, details) = match &arguments.page {
@@ -154,7 +153,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         let material =
             Material { dataset: &dataset, examples: &examples, evaluation: &evaluation, details: &details };
         let html = evaluation_page(&material)?.render()?;
-        output::write_file(page, html.as_bytes())?;
+        artefacts.write(&[html.as_bytes()])?;
         talk.say(format!("wrote `{}` ({} kB)", page.display(), html.len() / 1000));
     }
     let tables = match arguments.format {

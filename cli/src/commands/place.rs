@@ -1,6 +1,7 @@
 //! `elastico place`
 
 use super::predict::{Engine, warn_of_strangers};
+use crate::artefacts::Artefacts;
 use crate::failure::Ending;
 use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
@@ -143,12 +144,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let out = arguments.out.as_ref().filter(|_| !arguments.dry_run);
-    if let Some(out) = out {
-        let state = &arguments.state;
-        let others = [&state.profiles, &arguments.model.model];
-        let inputs = [&state.cluster, &state.jobs].into_iter().chain(others.into_iter().flatten());
-        output::refuse_existing(out, arguments.force, inputs)?;
-    }
+    let state = &arguments.state;
+    let others = [&state.profiles, &arguments.model.model];
+    let inputs = [&state.cluster, &state.jobs].into_iter().chain(others.into_iter().flatten());
+    let artefacts = Artefacts::files(out.map(|out| ("--out", out.as_path())), arguments.force, inputs)?;
     let predictor = arguments.model.load()?;
     let read = arguments.state.read(predictor.as_deref(), talk)?;
     if predictor.is_none() {
@@ -159,7 +158,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     }
     let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
     if let Some(out) = out {
-        output::write_file(out, &json(&placement)?)?;
+        artefacts.write(&[&json(&placement)?])?;
         talk.say(format!("wrote `{}`", out.display()));
     }
     output::answer(arguments.format, &placement, &tables(&placement))?;

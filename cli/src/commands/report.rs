@@ -1,7 +1,8 @@
 //! `elastico report`
 
+use crate::artefacts::Artefacts;
 use crate::failure::{Ending, check_limit, usage};
-use crate::output::{self, Talk};
+use crate::output::Talk;
 use crate::page::{Material, page};
 use anyhow::Context as _;
 use elastico_datasets::Dataset;
@@ -52,7 +53,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let others = [&arguments.evaluation, &arguments.placement, &arguments.cluster];
     let inputs = arguments.datasets.iter().chain(others.into_iter().flatten());
-    output::refuse_existing(&arguments.out, arguments.force, inputs)?;
+    let artefacts = Artefacts::files([("--out", arguments.out.as_path())], arguments.force, inputs)?;
     check_limit(arguments.limit)?;
     let datasets =
         arguments.datasets.iter().map(|folder| Dataset::read(folder)).collect::<Result<Vec<_>, _>>()?;
@@ -80,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         talk.say(format!("would write `{}` ({} kB)", arguments.out.display(), html.len() / 1000));
         return Ok(Ending::Done);
     }
-    output::write_file(&arguments.out, html.as_bytes())?;
+    artefacts.write(&[html.as_bytes()])?;
     talk.say(format!("wrote `{}` ({} kB)", arguments.out.display(), html.len() / 1000));
     Ok(Ending::Done)
 }

@@ -1,5 +1,6 @@
 //! `elastico train`
 
+use crate::artefacts::Artefacts;
 use crate::failure::{Ending, usage};
 use crate::output::{self, Talk};
 use anyhow::Context as _;
@@ -132,21 +133,19 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let card = arguments.card.clone().unwrap_or_else(|| arguments.out.with_extension("md"));
-    if card == arguments.out {
+    if arguments.card.is_none() && card == arguments.out {
         return Err(usage(
             "the model and its card would be the same file",
             "give --out a name that ends in .onnx",
         ));
     }
-    for path in [&arguments.out, &card] {
-        output::refuse_existing(
-            path,
-            arguments.force,
-            std::iter::once(&arguments.dataset).chain(&arguments.config).chain(&arguments.calibrate),
-        )?;
-    }
+    let artefacts = Artefacts::files(
+        [("--out", arguments.out.as_path()), ("--card", &card)],
+        arguments.force,
+        std::iter::once(&arguments.dataset).chain(&arguments.config).chain(&arguments.calibrate),
+    )?;
     if let Some(base) = &arguments.calibrate {
-        return calibrate(arguments, base, &card, talk);
+        return calibrate(arguments, base, &artefacts, &card, talk);
     }
     let options = arguments.options()?;
     let dataset = Dataset::read(&arguments.dataset)?;
@@ -164,12 +163,11 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         talk.say(format!("would write `{}` and `{}`", arguments.out.display(), card.display()));
         return Ok(Ending::Done);
     }
-    for path in [&arguments.out, &card] {
-        output::prove_writable(path)?;
-    }
+    artefacts.prove_writable()?;
     talk.say(format!("training {what}"));
     let trained = elastico_trainer::train(&examples, &options)?;
-    write(&trained.onnx, &trained.card, &arguments.out, &card, talk)?;
+    artefacts.write(&[&trained.onnx, trained.card.as_bytes()])?;
+    talk.say(written(&trained.onnx, &arguments.out, &card));
     if arguments.rules {
         output::print(&elastico_trainer::rules(&examples, options.limit)?.to_string())?;
     }
@@ -178,7 +176,13 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
 
 /// Corrects a finished model by a few measurements. A dry run does it too, all but the writing: it takes no time, and says
 /// what it would bring.
-fn calibrate(arguments: &Arguments, base: &Path, card: &Path, talk: Talk) -> anyhow::Result<Ending> {
+fn calibrate(
+    arguments: &Arguments,
+    base: &Path,
+    artefacts: &Artefacts,
+    card: &Path,
+    talk: Talk,
+) -> anyhow::Result<Ending> {
     let cannot = || format!("cannot calibrate the model `{}`", base.display());
     // Loading looks at size and seal first, and knows the words for each kind of damage.
     let predictor = elastico_models::load(base, Backend::Native).with_context(cannot)?;
@@ -187,9 +191,7 @@ fn calibrate(arguments: &Arguments, base: &Path, card: &Path, talk: Talk) -> any
     let rows = ExampleOptions { mix_harnesses: true, ..arguments.rows.options() };
     let examples = Examples::for_schema(&dataset, &rows, schema)?;
     if !arguments.dry_run {
-        for path in [&arguments.out, card] {
-            output::prove_writable(path)?;
-        }
+        artefacts.prove_writable()?;
     }
     let options = CalibrateOptions {
         seed: arguments.seed.map_or(CalibrateOptions::default().seed, Seed),
@@ -227,14 +229,11 @@ fn calibrate(arguments: &Arguments, base: &Path, card: &Path, talk: Talk) -> any
         talk.say(format!("would write `{}` and `{}`", arguments.out.display(), card.display()));
         return Ok(Ending::Done);
     }
-    write(&model.onnx, &model.card, &arguments.out, card, talk)?;
+    artefacts.write(&[&model.onnx, model.card.as_bytes()])?;
+    talk.say(written(&model.onnx, &arguments.out, card));
     Ok(Ending::Done)
 }
 
-/// Writes a model and its card.
-pub(crate) fn write(onnx: &[u8], text: &str, model: &Path, card: &Path, talk: Talk) -> anyhow::Result<()> {
-    output::write_file(model, onnx)?;
-    output::write_file(card, text.as_bytes())?;
-    talk.say(format!("wrote `{}` ({} kB) and `{}`", model.display(), onnx.len() / 1000, card.display()));
-    Ok(())
+fn written(onnx: &[u8], model: &Path, card: &Path) -> String {
+    format!("wrote `{}` ({} kB) and `{}`", model.display(), onnx.len() / 1000, card.display())
 }

@@ -1,6 +1,7 @@
 //! `elastico profile next`
 
 use super::{Source, open};
+use crate::artefacts::Artefacts;
 use crate::failure::{Ending, check_limit, usage};
 use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
@@ -96,11 +97,10 @@ impl Choice {
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     check_limit(arguments.limit)?;
-    if let Some(out) = &arguments.out {
-        let inputs = [&arguments.dataset, &arguments.profiles, &arguments.jobs];
-        let inputs = inputs.into_iter().flatten().chain([&arguments.model]);
-        output::refuse_existing(out, arguments.force, inputs)?;
-    }
+    let inputs = [&arguments.dataset, &arguments.profiles, &arguments.jobs, &arguments.source.catalogue];
+    let inputs = inputs.into_iter().flatten().chain([&arguments.model]);
+    let artefacts =
+        Artefacts::files(arguments.out.as_deref().map(|out| ("--out", out)), arguments.force, inputs)?;
     let spec = read_model(&arguments.model)?;
     let dataset = arguments.dataset.as_deref().map(Dataset::read).transpose()?;
     let profiles = match (&arguments.profiles, &dataset) {
@@ -175,7 +175,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let text = campaign(arguments, &choices, open_pairs, seed);
     // What is printed must be a campaign: the reader of campaigns says so.
     Campaign::parse(&text, Path::new("campaign.toml"))?;
-    write(arguments, &spec, &device, &choices, &text, talk)?;
+    write(arguments, &spec, &device, &choices, &text, &artefacts, talk)?;
     Ok(Ending::Done)
 }
 
@@ -185,6 +185,7 @@ fn write(
     device: &DeviceIdentity,
     choices: &[Choice],
     text: &str,
+    artefacts: &Artefacts,
     talk: Talk,
 ) -> anyhow::Result<()> {
     if let Some(format) = arguments.format {
@@ -195,8 +196,8 @@ fn write(
             talk.say(format!("would write a campaign of {} pairs to `{}`", choices.len(), out.display()));
         }
         Some(out) => {
-            output::prove_writable(out)?;
-            output::write_file(out, text.as_bytes())?;
+            artefacts.prove_writable()?;
+            artefacts.write(&[text.as_bytes()])?;
             talk.say(format!("wrote `{}`: {} pairs", out.display(), choices.len()));
             talk.say(format!("measure them: elastico profile run {} --out RUN", out.display()));
         }
