@@ -212,7 +212,8 @@ mod tests {
         let target = folder.path().join("set");
         write_folder(&target, &[("a/x", b"old"), ("m", b"1")], Existing::Keep).unwrap();
         // The same name twice: the second file cannot be created.
-        let error = write_folder(&target, &[("a/x", b"new"), ("a/x", b"new")], Existing::Replace).unwrap_err();
+        let error =
+            write_folder(&target, &[("a/x", b"new"), ("a/x", b"new")], Existing::Replace).unwrap_err();
         assert!(error.to_string().starts_with("cannot write `"), "{error}");
         assert_eq!(std::fs::read(target.join("a/x")).unwrap(), b"old");
         assert_eq!(names(folder.path()), ["set"]);
@@ -248,7 +249,10 @@ mod tests {
         std::fs::write(&card, b"old").unwrap();
         let both: [(&Path, &[u8]); 2] = [(&model, b"1"), (&card, b"2")];
         let error = write_files(&both, Existing::Keep).unwrap_err();
-        assert!(matches!(&error, Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists), "{error:?}");
+        assert!(
+            matches!(&error, Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists),
+            "{error:?}"
+        );
         assert_eq!(names(folder.path()), ["card"]);
         assert_eq!(std::fs::read(&card).unwrap(), b"old");
 

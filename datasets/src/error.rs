@@ -195,6 +195,16 @@ pub enum Error {
         value: String,
         /// Why it cannot be.
         problem: String,
+        /// Whether a mapping says which lines are read.
+        has_mapping: bool,
+    },
+    /// A CSV file has two columns of one name.
+    #[error("`{}` has two columns `{column}`", file.display())]
+    CsvTwice {
+        /// The file.
+        file: PathBuf,
+        /// The name.
+        column: String,
     },
     /// A CSV file lacks a column that its import reads.
     #[error("`{}` has no column `{column}`", file.display())]
@@ -203,7 +213,9 @@ pub enum Error {
         file: PathBuf,
         /// The column.
         column: String,
-        /// The nearest column that it has.
+        /// The columns that it has.
+        found: String,
+        /// The nearest of them.
         suggestion: Option<String>,
     },
     /// A line of a CSV file has too few cells, or more than the header.
@@ -260,6 +272,28 @@ pub enum Error {
         /// Why it cannot be.
         problem: String,
     },
+    /// A row that an import would write breaks a rule of the schema.
+    #[error("`{}` {place}: `{column}` would be {value}, must be {rule}", file.display())]
+    ImportRow {
+        /// The file, or the folder of several.
+        file: PathBuf,
+        /// Where in it.
+        place: String,
+        /// The column of the dataset.
+        column: String,
+        /// The value.
+        value: String,
+        /// The rule that it breaks.
+        rule: String,
+    },
+    /// A folder to import lacks a file.
+    #[error("`{}` does not hold all files of this import", folder.display())]
+    MissingFiles {
+        /// The folder.
+        folder: PathBuf,
+        /// What it must hold.
+        needed: String,
+    },
     /// The numbers of an import contradict each other too often to be one measurement.
     #[error("`{}`: {suspicious} of {total} slowdowns exceed {limit}x, so isolated and co-located rates were not measured together", file.display())]
     Suspicious {
@@ -277,6 +311,8 @@ pub enum Error {
     NothingImported {
         /// The file.
         file: PathBuf,
+        /// What it would have to hold.
+        fix: String,
     },
     /// The tables could not be encoded.
     #[error("cannot encode the {table} table as Parquet: {reason}")]
@@ -389,19 +425,27 @@ impl Hint for Error {
             Self::Mapping { suggestion, .. } | Self::MappingSyntax { suggestion, .. } => {
                 suggestion.as_deref().map(did_you_mean)
             }
-            Self::CsvColumn { suggestion, .. } => Some(suggestion.as_deref().map_or_else(
-                || "give the file as it was published, its header in the first line".into(),
+            Self::CsvColumn { suggestion, found, .. } => Some(suggestion.as_deref().map_or_else(
+                || format!("give the file as it was published; the header of this one names {found}"),
                 did_you_mean,
             )),
-            Self::CsvLine { .. } => Some("quote cells that hold a comma, and give each line all cells".into()),
-            Self::CsvValue { line, column, .. } => {
-                Some(format!("correct column `{column}` in line {line}; a mapping can leave lines out by `[filter]`"))
-            }
-            Self::Refused { fix, .. } => Some((*fix).into()),
-            Self::NothingImported { .. } => Some(
-                "each co-run needs a line per side; for measurements of one side set `one_sided = true` in the mapping"
+            Self::CsvTwice { .. } => Some("rename one of them, or leave it out".into()),
+            Self::MissingFiles { needed, .. } => Some(format!("name the folder that holds {needed}")),
+            Self::ImportRow { column, .. } if column == "slowdown_ratio" => Some(
+                "see whether the columns of the value alone and beside are swapped, or their unit is another; a line that was \
+                 so measured has to be left out"
                     .into(),
             ),
+            Self::ImportRow { place, .. } => {
+                Some(format!("correct {place} of the file, or the unit or scale by which it is read"))
+            }
+            Self::CsvLine { .. } => Some("quote cells that hold a comma, and give each line all cells".into()),
+            Self::CsvValue { line, column, has_mapping, .. } => Some(format!(
+                "correct column `{column}` in line {line}{}",
+                if *has_mapping { "; a mapping can leave lines out by `[filter]`" } else { "" }
+            )),
+            Self::Refused { fix, .. } => Some((*fix).into()),
+            Self::NothingImported { fix, .. } => Some(fix.clone()),
             Self::DeviceKind { .. } => Some(format!(
                 "the kinds are {}",
                 DeviceKind::ALL.map(|kind| format!("`{kind}`")).join(", ")

@@ -9,6 +9,10 @@ use serde::Serialize;
 /// The harness of everything that this tool measured or simulated itself.
 pub const OWN_HARNESS: &str = "elastico";
 
+/// Least and greatest slowdown that a model file can hold. What lies outside is left out of training, and is refused by an
+/// import: such a number comes from swapped columns or a wrong unit.
+pub const SLOWDOWN_RANGE: (f64, f64) = (0.5, 1000.0);
+
 impl Table {
     /// The harness of each row: who measured, with which protocol. It is `elastico` for our own rows, and the `source` of
     /// imported ones.

@@ -59,7 +59,7 @@ pub use dataset::Dataset;
 pub use datasheet::datasheet;
 pub use error::{Conflict, Error};
 pub use export::export_csv;
-pub use labels::{Licence, OWN_HARNESS};
+pub use labels::{Licence, OWN_HARNESS, SLOWDOWN_RANGE};
 pub use manifest::{Exclusion, Manifest, Part, SCHEMA};
 pub use reference::reference;
 pub use schema::{Check, Column, ColumnKind, FLAGS, Flag, IsolatedRow, PairRow, TableKind, pair_id};

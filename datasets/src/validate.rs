@@ -57,17 +57,19 @@ pub fn validate(folder: &Path) -> Result<Vec<Finding>, Error> {
     let mut findings = check_manifest(folder, &loaded);
     for (table, parts) in [(&loaded.isolated, &loaded.isolated_parts), (&loaded.pairs, &loaded.pairs_parts)] {
         let mut judge = Judge { table, parts, findings: Vec::new() };
-        judge.columns();
-        judge.flags();
-        judge.ordered();
-        judge.times();
-        if table.kind() == crate::TableKind::Pairs {
-            judge.product();
-            judge.trials();
-        }
+        judge.table();
         findings.append(&mut judge.findings);
     }
     Ok(findings)
+}
+
+/// The first row of a table in memory, from 0, that breaks a rule.
+pub(crate) fn first_finding(table: &Table) -> Option<(usize, Finding)> {
+    let parts = [(PathBuf::new(), table.rows())];
+    let mut judge = Judge { table, parts: &parts, findings: Vec::new() };
+    judge.table();
+    let finding = judge.findings.into_iter().next()?;
+    Some((finding.row? as usize, finding))
 }
 
 fn check_manifest(folder: &Path, loaded: &Loaded) -> Vec<Finding> {
@@ -110,6 +112,18 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
+    /// All rules of the table.
+    fn table(&mut self) {
+        self.columns();
+        self.flags();
+        self.ordered();
+        self.times();
+        if self.table.kind() == crate::TableKind::Pairs {
+            self.product();
+            self.trials();
+        }
+    }
+
     /// Lists the rows in which `broken` holds, up to the limit per file.
     fn rows(
         &mut self,

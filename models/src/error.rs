@@ -51,6 +51,8 @@ pub enum Error {
         device: String,
         /// The nearest profile.
         suggestion: Option<String>,
+        /// The devices that the workload was profiled on.
+        devices: Vec<String>,
     },
     /// A feature name outside the naming rule.
     #[error("`{name}` is no feature: {reason}{}", did_you_mean(suggestion.as_deref()))]
@@ -82,6 +84,9 @@ pub enum Error {
     /// A file of which some bytes are not those that were written.
     #[error("the file is damaged: it was changed after it was written, its digest does not fit")]
     Damaged,
+    /// A file without the digest that every model has at its end.
+    #[error("the file has no digest, so nobody can tell whether it is the model that was trained")]
+    Unsealed,
     /// A file of a format that came after this version.
     #[error("the file is by a newer version: its {part} is {found}, this one reads {known}")]
     Newer {
@@ -253,13 +258,20 @@ impl Hint for Error {
             Self::Json { suggestion: Some(near), .. } | Self::FeatureName { suggestion: Some(near), .. } => {
                 return Some(format!("write `{near}`"));
             }
-            Self::UnknownProfile { workload, device, .. } => {
-                return Some(format!(
-                    "profile {workload} on {device}, or name a device that it was profiled on"
-                ));
+            Self::UnknownProfile { workload, device, devices, .. } => {
+                return Some(if devices.is_empty() {
+                    format!("profile {workload} on {device}, or name a workload of the profiles")
+                } else {
+                    format!(
+                        "it was profiled on {}; profile it on {device} too, or name one of these",
+                        devices.join(", ")
+                    )
+                });
             }
             Self::SchemaMismatch { .. } => "train the model and encode the rows with the same feature list",
-            Self::Damaged => "copy the file again from where it was written, or train the model again",
+            Self::Damaged | Self::Unsealed => {
+                "copy the file again from where it was written, or train the model again"
+            }
             Self::Newer { .. } => "update ElastiCo, or train the model with this version",
             Self::Protobuf(_) => "use a file that `elastico train` wrote, copied as a whole",
             Self::Operator { .. } | Self::Graph { .. } | Self::NotElastico { .. } => {

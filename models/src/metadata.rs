@@ -1,7 +1,7 @@
 //! What a model file says about itself.
 
 use crate::FeatureSchema;
-use elastico_core::{DeviceKind, Digest, chip};
+use elastico_core::{DeviceKind, Digest, SharingMode, chip};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -103,6 +103,38 @@ impl ModelMetadata {
     pub fn knows_device(&self, device: &str) -> bool {
         knows_device(&self.devices, device)
     }
+
+    /// Whether the training data held this family of sharing modes: under another one the model's numbers are no
+    /// predictions either. A model that names no mode at all is taken at its word.
+    pub fn knows_sharing(&self, mode: &SharingMode) -> bool {
+        self.sharing_modes.is_empty() || self.sharing_modes.iter().any(|known| known == mode.family())
+    }
+
+    /// What no model of this version says about itself, in words.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        /// More than the logarithm of the widest span of slowdowns, 0.5 to 1000.
+        const MOST_OFFSET_LOG: f64 = 7.7;
+        let between = |name: &str, value: f64, least: f64, most: f64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("its {name} is {value:e}, not {least} to {most}"))
+        };
+        between("upper_offset_log", self.upper_offset_log, 0.0, MOST_OFFSET_LOG)?;
+        between("conformal_level", self.conformal_level, 0.0, 1.0)?;
+        between("achieved_coverage", self.achieved_coverage.unwrap_or(0.0), 0.0, 1.0)?;
+        let Some(prior) = &self.prior else { return Ok(()) };
+        for offset in prior.upper_offset_log_by_probes.values() {
+            between("upper_offset_log_by_probes", *offset, 0.0, MOST_OFFSET_LOG)?;
+        }
+        for belief in prior.belief_by_probes.values() {
+            between("belief_by_probes", *belief, 0.0, 1.0)?;
+        }
+        for variance in prior.variances.values() {
+            between("variances", *variance, 0.0, f64::from(f32::MAX))?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether a device is among those of a model; see [`ModelMetadata::knows_device`].
@@ -142,5 +174,18 @@ mod tests {
         metadata.devices = vec!["h100".to_owned(), "cpu of this machine".to_owned()];
         assert!(metadata.knows_device("H100") && metadata.knows_device("cpu of this machine"));
         assert!(!metadata.knows_device("a100") && !metadata.knows_device("h1000"));
+    }
+
+    #[test]
+    fn a_sharing_mode_is_known_by_its_family_and_numbers_have_their_range() {
+        let features = FeatureSchema::new(&["subject_sm_active_ratio".to_owned()]).unwrap();
+        let mut metadata = ModelMetadata::new(features, "mean");
+        let mps = SharingMode::Mps { subject_percent: 30, co_runner_percent: 70 };
+        assert!(metadata.knows_sharing(&SharingMode::Streams), "it names none");
+        metadata.sharing_modes = vec!["mps".to_owned()];
+        assert!(metadata.knows_sharing(&mps) && !metadata.knows_sharing(&SharingMode::Streams));
+        metadata.check().unwrap();
+        metadata.upper_offset_log = 1e300;
+        assert_eq!(metadata.check().unwrap_err(), "its upper_offset_log is 1e300, not 0 to 7.7");
     }
 }

@@ -7,6 +7,7 @@ use crate::runtime;
 use crate::{Error, ModelMetadata, metadata, onnx};
 use elastico_core::Slowdown;
 use std::cmp::Ordering;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// What a model says about one row.
@@ -71,11 +72,22 @@ impl From<Backend> for LoadOptions {
 /// back to native instead, with one warning per process if a library is configured but not usable.
 pub fn load(path: &Path, options: impl Into<LoadOptions>) -> Result<Box<dyn Predictor>, Error> {
     let read = |source| Error::Read { path: path.to_owned(), source };
-    let size = std::fs::metadata(path).map_err(read)?.len();
+    let found = std::fs::metadata(path).map_err(read)?;
+    // A device or a pipe may never end.
+    if !found.is_file() {
+        let kind = if found.is_dir() { ErrorKind::IsADirectory.into() } else { irregular() };
+        return Err(read(kind));
+    }
+    let size = found.len();
     if size > onnx::MAX_FILE_BYTES {
         return Err(Error::TooLarge { what: "a model file", found: size, limit: onnx::MAX_FILE_BYTES });
     }
     load_bytes(&std::fs::read(path).map_err(read)?, options)
+}
+
+/// What a file is that has no size and no end.
+fn irregular() -> std::io::Error {
+    std::io::Error::new(ErrorKind::InvalidInput, "it is no regular file")
 }
 
 /// Loads the bytes of a model file; see [`load`].
@@ -83,8 +95,9 @@ pub fn load_bytes(bytes: &[u8], options: impl Into<LoadOptions>) -> Result<Box<d
     let options = options.into();
     // ONNX Runtime is given only what the native back end has read wholly: it never sees a malformed file.
     let model = onnx::decode(bytes)?;
-    onnx::check_seal(bytes, &model)?;
+    let seal = onnx::check_seal(bytes, &model)?;
     let native = Native::new(&model)?;
+    seal.expect_some()?;
     let library = options.library.as_deref();
     match options.backend {
         Backend::Native => Ok(Box::new(native)),
@@ -127,7 +140,10 @@ pub(crate) fn read_metadata(model: &ModelProto) -> Result<ModelMetadata, Error> 
         return refuse("the digest of its features is not the stated one".into());
     }
     check_versions(model)?;
-    Ok(parsed)
+    match parsed.check() {
+        Ok(()) => Ok(parsed),
+        Err(reason) => refuse(reason),
+    }
 }
 
 /// The part of the metadata that every version has.

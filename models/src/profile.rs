@@ -36,7 +36,8 @@ pub struct WorkloadProfile {
     pub device: String,
     /// Whether the numbers are measured or simulated.
     pub device_kind: DeviceKind,
-    /// Values by field name; absent = missing. Names outside [`FIELDS`](crate::FIELDS) are allowed.
+    /// Values by field name; absent = missing. A name outside [`FIELDS`](crate::FIELDS) is one of a feature: lower case, with a
+    /// unit at its end, and not one of them mistyped.
     pub fields: BTreeMap<String, f64>,
     /// Isolated performance by share, in any order; may be empty.
     #[serde(default)]
@@ -103,6 +104,16 @@ impl WorkloadProfile {
             return refuse("device", "is empty".into());
         }
         let at_shares = self.shares.iter().flat_map(|point| &point.fields);
+        for name in self.fields.keys().chain(self.shares.iter().flat_map(|point| point.fields.keys())) {
+            crate::schema::check_field(name)?;
+            if let Some(near) = mistyped(name) {
+                return Err(Error::FeatureName {
+                    name: name.clone(),
+                    reason: format!("no isolated run of {} gives such a field", self.workload),
+                    suggestion: Some(near.to_owned()),
+                });
+            }
+        }
         for (name, value) in self.fields.iter().chain(at_shares) {
             if !value.is_finite() || value.abs() > f64::from(f32::MAX) {
                 return refuse(name, format!("is {value}, it must be finite"));
@@ -133,6 +144,21 @@ impl WorkloadProfile {
         }
         Ok(())
     }
+}
+
+/// The known field that a name is but for one place: a letter or two more, less, other or swapped.
+fn mistyped(name: &str) -> Option<&'static str> {
+    let fields = || crate::FIELDS.iter().map(|field| field.name);
+    if fields().any(|field| field == name) {
+        return None;
+    }
+    fields().find(|field| {
+        let same = |pairs: &mut dyn Iterator<Item = (u8, u8)>| pairs.take_while(|(a, b)| a == b).count();
+        let shorter = name.len().min(field.len());
+        let start = same(&mut name.bytes().zip(field.bytes()));
+        let end = same(&mut name.bytes().rev().zip(field.bytes().rev())).min(shorter - start);
+        name.len().max(field.len()) - start - end <= 2
+    })
 }
 
 /// Whether a known field is a ratio; names of others are free, and so are their values.
@@ -186,16 +212,21 @@ impl Profiles {
             .binary_search_by(|profile| key(profile).cmp(&(workload, device)))
             .map(|index| &self.sorted[index])
             .map_err(|_| {
-                let devices =
-                    self.sorted.iter().filter(|p| p.workload.as_str() == workload).map(|p| p.device.as_str());
-                let suggestion = devices.clone().next().map_or_else(
-                    || elastico_core::suggest(workload, self.sorted.iter().map(|p| p.workload.as_str())),
-                    |first| Some(elastico_core::suggest(device, devices).unwrap_or(first)),
-                );
+                let own = self.sorted.iter().filter(|profile| profile.workload.as_str() == workload);
+                let devices: Vec<String> = own.map(|profile| profile.device.clone()).collect();
+                // Another chip is no typing mistake: only names that are the same but for a letter are suggested.
+                let suggestion = if devices.is_empty() {
+                    elastico_core::suggest(workload, self.sorted.iter().map(|p| p.workload.as_str()))
+                } else if elastico_core::chip(device).is_some() {
+                    None
+                } else {
+                    elastico_core::suggest(device, devices.iter().map(String::as_str))
+                };
                 Error::UnknownProfile {
                     workload: workload.to_owned(),
                     device: device.to_owned(),
                     suggestion: suggestion.map(str::to_owned),
+                    devices,
                 }
             })
     }
@@ -232,9 +263,15 @@ impl Profiles {
 
     /// Reads a JSON file.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        Self::from_json(&text, path)
+        /// A million workloads take less.
+        const MOST_BYTES: u64 = 1 << 32;
+        let read = |source| Error::Read { path: path.to_owned(), source };
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(read)?;
+        // What a device gives never ends.
+        std::io::Read::read_to_string(&mut std::io::Read::take(file, MOST_BYTES), &mut text).map_err(read)?;
+        // Some editors put the mark of a byte order before the text.
+        Self::from_json(text.strip_prefix('\u{feff}').unwrap_or(&text), path)
     }
 
     /// The JSON text, sorted, so that equal profiles give equal bytes.
@@ -303,7 +340,17 @@ pub(crate) mod tests {
         let error = profiles.get("tr_blok.b8", "h100").unwrap_err();
         assert!(error.to_string().contains("did you mean `tr_block.b8`"), "{error}");
         let error = profiles.get("tr_block.b8", "h200").unwrap_err();
+        assert!(
+            error.to_string().ends_with("on h200") && error.hint().unwrap().contains("on h100"),
+            "{error}"
+        );
+        let error = profiles.get("tr_block.b8", "h10").unwrap_err();
         assert!(error.to_string().contains("did you mean `h100`"), "{error}");
+        let text = profiles.to_json().replace("sm_active_ratio", "sm_actve_ratio");
+        let error = Profiles::from_json(&text, Path::new("p.json")).unwrap_err();
+        assert!(error.to_string().contains("did you mean `sm_active_ratio`"), "{error}");
+        let text = profiles.to_json().replace("sm_active_ratio", "isolated_k80_hertz");
+        Profiles::from_json(&text, Path::new("p.json")).unwrap();
         let text = profiles.to_json().replace("\"family\"", "\"famly\"");
         let error = Profiles::from_json(&text, Path::new("p.json")).unwrap_err();
         assert_eq!(error.hint().as_deref(), Some("write `family`"), "{error}");

@@ -123,15 +123,17 @@ impl PairTable {
         table.model = Some(ModelIdentity::of(predictor));
         let schema = predictor.metadata().features.clone();
         let mut batch =
-            Batch { schema: &schema, predictor, is_known_device: true, rows: Vec::new(), wanted: Vec::new() };
+            Batch { schema: &schema, predictor, is_known: true, rows: Vec::new(), wanted: Vec::new() };
         let count = table.workloads.len();
         for device in 0..table.devices.len() {
             table.cells.push(vec![Vec::new(); count * (count + 1) / 2]);
             let name = table.devices[device].clone();
-            batch.is_known_device = predictor.metadata().knows_device(&name);
             let known: Vec<Option<&WorkloadProfile>> =
                 table.workloads.iter().map(|workload| find(profiles, workload, &name)).collect();
             for (mode, sharing) in modes.iter().enumerate() {
+                batch.flush(&mut table.cells[device])?;
+                let metadata = predictor.metadata();
+                batch.is_known = metadata.knows_device(&name) && metadata.knows_sharing(sharing);
                 let views = [sharing.clone(), sharing.swapped()];
                 let context = views.each_ref().map(|view| schema.context_values(&name, view));
                 // `[view][side]` of each workload: a million rows need no look-up by name.
@@ -239,7 +241,8 @@ fn triangle(count: usize, a: usize, b: usize) -> usize {
 struct Batch<'a> {
     schema: &'a FeatureSchema,
     predictor: &'a dyn Predictor,
-    is_known_device: bool,
+    /// Whether the model has seen the device and the sharing mode of these rows.
+    is_known: bool,
     rows: Vec<f32>,
     wanted: Vec<(usize, u16)>,
 }
@@ -261,7 +264,7 @@ impl Batch<'_> {
                 mode,
                 slowdown: [ratio(sides[0].slowdown), ratio(sides[1].slowdown)],
                 upper: [ratio(sides[0].upper), ratio(sides[1].upper)],
-                in_domain: self.is_known_device && sides[0].in_domain && sides[1].in_domain,
+                in_domain: self.is_known && sides[0].in_domain && sides[1].in_domain,
             });
         }
         self.rows.clear();

@@ -63,7 +63,7 @@ pub(crate) fn check_level(level: f64) -> Result<(), Error> {
         Ok(())
     } else {
         Err(Error::Setting {
-            what: "the level of the upper bound",
+            what: "`level`, the share of slowdowns under the upper bound,",
             value: level,
             range: "over 0.5 and below 1",
         })

@@ -139,6 +139,10 @@ fn put<T: Clone>(slot: &mut T, value: Option<&T>) {
     }
 }
 
+fn has_twice<T: PartialEq>(list: &[T]) -> bool {
+    list.iter().enumerate().any(|(index, entry)| list[..index].contains(entry))
+}
+
 /// The text of a file, to turn offsets into places.
 struct Source<'a> {
     text: &'a str,
@@ -169,6 +173,10 @@ impl<'a> Source<'a> {
 
     fn refusal(&self, error: &toml::de::Error) -> Error {
         let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join(", ");
+        // The words of the language for a number that counts.
+        let message = ["usize", "u64", "u32"].into_iter().fold(message, |message, word| {
+            message.replace(&format!("expected {word}"), "expected a whole number, not below 0")
+        });
         self.refuse(error.span().unwrap_or(0..0), message)
     }
 
@@ -248,6 +256,20 @@ impl<'a> Source<'a> {
                 refuse("candidates", "a list of at least one")
             }
             Head { splits: Some(list), .. } if list.is_empty() => refuse("splits", "a list of at least one"),
+            Head { candidates: Some(list), .. } if has_twice(list) => {
+                refuse("candidates", "a list that names each once")
+            }
+            Head { learners: Some(list), .. } if has_twice(list) => {
+                refuse("learners", "a list that names each once")
+            }
+            Head { splits: Some(list), .. } if has_twice(list) => {
+                refuse("splits", "a list that names each once")
+            }
+            Head { learner: Some(learner), .. }
+                if !learner.is_exportable() && *learner != LearnerKind::Auto =>
+            {
+                refuse("learner", "one that a model file can hold; `learners` lists whom `evaluate` judges")
+            }
             _ => Ok(()),
         }
     }
@@ -393,6 +415,10 @@ mod tests {
             ("[boosting]\nrounds = \"many\"", "train.toml:3:10: invalid type: string \"many\""),
             ("[boosting]\nrounds = -1", "train.toml:3:10: invalid value: integer `-1`"),
             ("candidates = [\"bias_filter\"]", "train.toml:2:14: `bias_filter` is no candidate"),
+            ("[boosting]\nrounds = -1", "expected a whole number, not below 0"),
+            ("candidates = [\"mean\", \"mean\"]", "it must be a list that names each once"),
+            ("splits = [\"random_pair\", \"random_pair\"]", "it must be a list that names each once"),
+            ("learner = \"rule_tree\"", "it must be one that a model file can hold"),
             ("candidates = []", "train.toml:2:14: `candidates` is [], it must be a list of at least one"),
             ("boosting = 3", "train.toml:2:1: unknown field `boosting`"),
             ("seed = ", "train.toml:2:8"),

@@ -12,7 +12,7 @@ pub enum Error {
     #[error("the dataset cannot be used for training")]
     Dataset(#[from] elastico_datasets::Error),
     /// A profile, a feature list or the model file was refused.
-    #[error("the model room refused what the trainer handed over")]
+    #[error("these measurements cannot become rows of a model")]
     Models(#[from] elastico_models::Error),
     /// No row is left to learn from.
     #[error("no row of `pairs` can be learnt from: {reason}")]
@@ -85,7 +85,7 @@ pub enum Error {
         rows: usize,
     },
     /// A name that is not in a closed list.
-    #[error("there is no {what} `{name}`{}", suggestion.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default())]
+    #[error("there is no {what} `{name}`, {}", suggestion.map_or_else(|| format!("the known ones are {known}"), |near| format!("did you mean `{near}`?")))]
     Unknown {
         /// Learner or split.
         what: &'static str,
@@ -123,6 +123,12 @@ pub enum Error {
     /// `auto` may not choose a learner that no model file can hold.
     #[error("`{learner}` is no candidate: no model file can hold it")]
     Candidate {
+        /// Which one.
+        learner: LearnerKind,
+    },
+    /// Training ends in a model file, and none can hold what this learner learns.
+    #[error("`{learner}` cannot be trained: no model file can hold it")]
+    NotExportable {
         /// Which one.
         learner: LearnerKind,
     },
@@ -216,9 +222,15 @@ impl Hint for Error {
             Self::Unprofiled { .. } => Some(
                 "merge the dataset that holds the isolated runs of this workload, then train again".into(),
             ),
-            Self::NoFeatures { .. } => Some("measure more than one pair of workloads".into()),
+            Self::NoFeatures { .. } => Some(
+                "the workloads look alike in all that was measured of them: bring counters or times of each alone, or tell them \
+                 apart with `--identities always`"
+                    .into(),
+            ),
             Self::Unknown { known, .. } => Some(format!("one of {known}")),
-            Self::NoSplit { .. } => Some("at least two different pairs are needed".into()),
+            Self::NoSplit { .. } => {
+                Some("measure more pairs, of at least two families: what is judged has to be held out".into())
+            }
             Self::NoSpread { .. } => Some("train with `--learner extra_trees` or `random_forest`".into()),
             Self::NothingLeft { .. } => {
                 Some("ask for one sharing mode at a time, or for more workloads".into())
@@ -234,7 +246,11 @@ impl Hint for Error {
                 "measure two to eight co-runs of each new workload, or 40 pairs on a new device, and give the original model"
                     .into(),
             ),
-            Self::Setting { .. } | Self::Option { .. } | Self::Learner { .. } => None,
+            Self::Setting { what, .. } => Some(format!("correct {what}, as a flag or in the file of --config")),
+            Self::NotExportable { .. } => {
+                Some("`elastico evaluate` judges it beside the others; `elastico train --help` lists those of a model file".into())
+            }
+            Self::Option { .. } | Self::Learner { .. } => None,
         }
     }
 }

@@ -179,8 +179,7 @@ pub(crate) fn judge(
     options: &EvaluateOptions,
     watch: Watch<'_>,
 ) -> Result<(Evaluation, Vec<Judged>), Error> {
-    options.settings.check()?;
-    check_limit(options.limit)?;
+    options.check()?;
     let mut rows = Vec::new();
     let mut all = Vec::new();
     for &split in &options.splits {
@@ -418,11 +417,31 @@ pub(crate) fn check_limit(limit: f64) -> Result<(), Error> {
     if limit.is_finite() && limit > 1.0 {
         Ok(())
     } else {
-        Err(Error::Setting { what: "the limit of a safe slowdown", value: limit, range: "above 1" })
+        Err(Error::Setting {
+            what: "`limit`, the slowdown that is still safe,",
+            value: limit,
+            range: "above 1",
+        })
+    }
+}
+
+impl EvaluateOptions {
+    /// Refuses what no judgement can work with, whatever the data.
+    ///
+    /// # Errors
+    /// [`Error::Setting`], [`Error::Option`], [`Error::Candidate`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.settings.check()?;
+        check_limit(self.limit)
     }
 }
 
 impl Evaluation {
+    /// Whether any learner has scores, or a decision, on any split.
+    pub fn has_scores(&self) -> bool {
+        self.rows.iter().any(|row| row.scores.is_some() || row.decision.is_some())
+    }
+
     /// The row of a split and learner.
     pub fn row(&self, split: Split, learner: LearnerKind) -> Option<&EvaluationRow> {
         self.rows.iter().find(|row| row.split == split && row.learner == learner)

@@ -5,7 +5,7 @@ use crate::learners::FEWEST_FAMILIES;
 use crate::profiles::Isolated;
 use crate::{Error, Groups};
 use elastico_core::{DeviceKind, Digest, Outcome, Seed, SharingMode, WorkloadKind};
-use elastico_datasets::{Dataset, Licence, Table, TextColumn};
+use elastico_datasets::{Dataset, Licence, SLOWDOWN_RANGE, Table, TextColumn};
 use elastico_models::FeatureSchema;
 use rand::RngExt as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,12 @@ pub struct ExampleOptions {
     pub identities: Identities,
     /// Learn from rows of several harnesses together. Each then gets a feature of its own (`harness=NAME`).
     pub mix_harnesses: bool,
+}
+
+/// Why rows are left out whose slowdown no model file can hold.
+fn out_of_range() -> String {
+    let (least, most) = SLOWDOWN_RANGE;
+    format!("slowdown_ratio outside {least} to {most}")
 }
 
 /// Where examples come from, for metadata and cards.
@@ -84,7 +90,7 @@ pub struct Examples {
 impl Examples {
     /// Reads the rows that can be learnt from.
     ///
-    /// Features are the fields of both sides from the isolated table (mean over `ok` repeats at the full share), the
+    /// Slowdowns outside [`SLOWDOWN_RANGE`] are left out and counted. Features are the fields of both sides from the isolated table (mean over `ok` repeats at the full share), the
     /// shares, and constants of device and sharing mode. A dataset over several devices also gets each side's isolated
     /// speed on every one (`subject_isolated_k80_hertz`). Columns that are missing or constant throughout are dropped. The co-runner of a
     /// row flagged `one_sided` need not be in the isolated table: its features are then missing, all but family and kind.
@@ -162,6 +168,11 @@ impl Examples {
             groups,
             origin,
         })
+    }
+
+    /// Rows that were left out because no model file can hold their slowdown. They point to swapped columns or a wrong unit.
+    pub fn out_of_range(&self) -> u64 {
+        self.origin.left_out.get(&out_of_range()).copied().unwrap_or(0)
     }
 
     /// Number of rows.
@@ -352,6 +363,7 @@ impl<'a> Columns<'a> {
         let mut harnesses: BTreeMap<&str, u64> = BTreeMap::new();
         let mut at_share = 0;
         let mut rows = Vec::new();
+        let (least, most) = SLOWDOWN_RANGE;
         for row in 0..self.slowdown.len() as u32 {
             let outcome = self.outcome.code(row as usize).and_then(|code| outcomes[code as usize]);
             let outcome = outcome.ok_or_else(|| bad(self.outcome, "outcome", row))?;
@@ -375,6 +387,10 @@ impl<'a> Columns<'a> {
                     column,
                     value: slowdown,
                 });
+            }
+            if !(least..=most).contains(&slowdown) {
+                *left_out.entry(out_of_range()).or_default() += 1;
+                continue;
             }
             *found.entry(kind).or_default() += 1;
             *harnesses.entry(word(&self.harness, "source", row)?).or_default() += 1;

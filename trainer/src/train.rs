@@ -3,7 +3,7 @@
 use crate::calibrate::{Calibration, calibrate, check_level};
 use crate::card::card;
 use crate::domain::domain_distance;
-use crate::evaluate::{EvaluateOptions, Evaluation, OutOfFold, Prepared, judge};
+use crate::evaluate::{EvaluateOptions, Evaluation, OutOfFold, Prepared, check_limit, judge};
 use crate::few_shot::rehearse_families;
 use crate::learners::{Choice, ForestOptions, LearnerKind, LearnerOptions, choose};
 use crate::metrics::Scores;
@@ -48,6 +48,23 @@ impl Default for TrainOptions {
             splits: vec![Split::RandomPair, Split::UnseenFamily, Split::UnseenDevice],
             most_folds: 20,
             most_rows: 50_000,
+        }
+    }
+}
+
+impl TrainOptions {
+    /// Refuses what no training can work with, whatever the data.
+    ///
+    /// # Errors
+    /// [`Error::Setting`], [`Error::Option`], [`Error::Candidate`], [`Error::NotExportable`].
+    pub fn check(&self) -> Result<(), Error> {
+        check_level(self.level)?;
+        check_limit(self.limit)?;
+        self.settings.check()?;
+        if self.learner.is_exportable() || self.learner == LearnerKind::Auto {
+            Ok(())
+        } else {
+            Err(Error::NotExportable { learner: self.learner })
         }
     }
 }
@@ -107,7 +124,7 @@ pub struct PredictionRow {
 /// [`Error::Setting`], [`Error::NoSplit`] where nothing can be held out, [`Error::TooLarge`],
 /// [`Error::Learner`], and [`Error::Models`] where the file disagrees with the learner: then nothing is returned.
 pub fn train(examples: &Examples, options: &TrainOptions) -> Result<Trained, Error> {
-    check_level(options.level)?;
+    options.check()?;
     let sampled = examples.sample(options.most_rows, options.seed);
     let examples = &*sampled;
     let domain = fit_domain(&examples.features, examples.schema.width())?;

@@ -39,11 +39,11 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
 
     /// A slowdown up to this counts as safe to share [default: 1.2]
-    #[arg(long, value_name = "SLOWDOWN")]
+    #[arg(long, value_name = "SLOWDOWN", allow_negative_numbers = true)]
     limit: Option<f64>,
 
     /// Seed of folds, forests and bootstrap [default: 0]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     seed: Option<u64>,
 
     #[command(flatten)]
@@ -125,8 +125,17 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     }
     options.learners = learners(options.learners);
     options.few_shot = arguments.few_shot;
+    let mut seen = Vec::new();
+    options.splits.retain(|split| {
+        !seen.contains(split) && {
+            seen.push(*split);
+            true
+        }
+    });
+    options.check()?;
     let dataset = Dataset::read(&arguments.dataset)?;
     let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
+    super::train::say_what_is_out_of_range(&examples, talk);
     talk.say(format!(
         "judging {} learners on {} splits of {} rows ({})",
         options.learners.len(),
@@ -161,7 +170,11 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         Format::Csv | Format::Json => csv_tables(&evaluation),
     };
     output::answer(arguments.format, &evaluation, &tables)?;
-    Ok(Ending::Done)
+    if evaluation.has_scores() {
+        return Ok(Ending::Done);
+    }
+    talk.say("no learner could be judged on any split");
+    Ok(Ending::Negative)
 }
 
 /// Where the rows come from, in words.

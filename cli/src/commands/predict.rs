@@ -5,7 +5,9 @@ use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
 use elastico_core::SharingMode;
 use elastico_datasets::{Dataset, TextColumn};
-use elastico_models::{Backend, LoadOptions, Prediction, Predictor, Profiles, WorkloadProfile};
+use elastico_models::{
+    Backend, LoadOptions, ModelMetadata, Prediction, Predictor, Profiles, WorkloadProfile,
+};
 use elastico_report::{Column, Table, Value};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,8 +30,8 @@ pub(crate) struct Engine {
     #[arg(long, value_enum, default_value_t)]
     backend: BackendChoice,
 
-    /// The ONNX Runtime library
-    #[arg(long, value_name = "FILE", env = "ELASTICO_ORT_LIBRARY")]
+    /// The ONNX Runtime library [default: what ELASTICO_ORT_LIBRARY or ORT_DYLIB_PATH names]
+    #[arg(long, value_name = "FILE")]
     ort_library: Option<PathBuf>,
 }
 
@@ -102,9 +104,12 @@ pub(crate) struct Arguments {
 }
 
 /// Rows ready for a model, with who is who.
+#[derive(Default)]
 struct Batch {
     /// Subject, co-runner, sharing mode and device.
     names: Vec<[String; 4]>,
+    /// The same modes, parsed.
+    sharing: Vec<SharingMode>,
     rows: Vec<f32>,
 }
 
@@ -128,6 +133,25 @@ pub(crate) fn warn_of_strangers<'a>(
     ));
 }
 
+/// Says under which sharing modes the model's numbers are no predictions.
+pub(crate) fn warn_of_strange_sharing<'a>(
+    metadata: &ModelMetadata,
+    modes: impl IntoIterator<Item = &'a SharingMode>,
+    talk: Talk,
+) {
+    let strangers: BTreeSet<String> =
+        modes.into_iter().filter(|mode| !metadata.knows_sharing(mode)).map(ToString::to_string).collect();
+    if strangers.is_empty() {
+        return;
+    }
+    talk.say(format!(
+        "the model was trained on pairs under {}, not under {}: nothing is in its domain there\n\
+         hint: measure pairs under that sharing mode and train the model anew",
+        metadata.sharing_modes.join(", "),
+        strangers.into_iter().collect::<Vec<_>>().join(", ")
+    ));
+}
+
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let predictor = arguments.model.load()?;
     let batch = match (&arguments.profiles, &arguments.dataset) {
@@ -136,6 +160,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         (None, None) => return Err(usage("nothing to predict", "give --profiles or --dataset")),
     };
     warn_of_strangers(predictor.as_ref(), batch.names.iter().map(|names| names[3].as_str()), talk);
+    warn_of_strange_sharing(predictor.metadata(), &batch.sharing, talk);
     let predictions = predictor.predict(&batch.rows)?;
     let mut table = table(&batch, &predictions, predictor.as_ref(), arguments.features);
     if arguments.format == Format::Table {
@@ -171,6 +196,12 @@ pub(crate) fn dataset_table(dataset: &Dataset, predictor: &dyn Predictor) -> any
 
 fn from_profiles(arguments: &Arguments, file: &Path, predictor: &dyn Predictor) -> anyhow::Result<Batch> {
     let profiles = Profiles::read(file)?;
+    if profiles.is_empty() {
+        return Err(usage(
+            format!("`{}` holds no profile", file.display()),
+            "write one with `elastico dataset export --table profiles`",
+        ));
+    }
     let Some(subject) = &arguments.subject else {
         return Err(usage("--profiles needs --subject", "name one of the workloads in the profiles"));
     };
@@ -184,9 +215,10 @@ fn from_profiles(arguments: &Arguments, file: &Path, predictor: &dyn Predictor) 
         None => profiles.iter().filter(|profile| profile.device == device).collect(),
     };
     let schema = &predictor.metadata().features;
-    let mut batch = Batch { names: Vec::new(), rows: Vec::new() };
+    let mut batch = Batch::default();
     for co_runner in co_runners {
         schema.encode(subject, co_runner, &arguments.sharing, &mut batch.rows);
+        batch.sharing.push(arguments.sharing.clone());
         batch.names.push([
             subject.workload.to_string(),
             co_runner.workload.to_string(),
@@ -229,7 +261,7 @@ fn from_dataset(dataset: &Dataset, predictor: &dyn Predictor) -> anyhow::Result<
         seen.insert((text(devices), text(subjects), text(co_runners), text(sharing)));
     }
     let schema = &predictor.metadata().features;
-    let mut batch = Batch { names: Vec::new(), rows: Vec::new() };
+    let mut batch = Batch::default();
     for (device, subject, co_runner, sharing) in seen {
         let mode: SharingMode = sharing.parse()?;
         schema.encode(
@@ -238,6 +270,7 @@ fn from_dataset(dataset: &Dataset, predictor: &dyn Predictor) -> anyhow::Result<
             &mode,
             &mut batch.rows,
         );
+        batch.sharing.push(mode);
         batch.names.push([subject, co_runner, sharing, device]);
     }
     Ok(batch)
@@ -270,13 +303,15 @@ fn table(batch: &Batch, predictions: &[Prediction], predictor: &dyn Predictor, f
     );
     let mut table = Table::new("elastico.prediction/1", title, columns);
     let width = metadata.features.width();
-    for ((names, prediction), row) in batch.names.iter().zip(predictions).zip(batch.rows.chunks(width)) {
+    let rows = batch.names.iter().zip(&batch.sharing).zip(predictions).zip(batch.rows.chunks(width));
+    for (((names, sharing), prediction), row) in rows {
+        let is_known = metadata.knows_device(&names[3]) && metadata.knows_sharing(sharing);
         let mut cells: Vec<Value> = names.iter().map(|name| name.as_str().into()).collect();
         cells.push(kinds.join(" and ").into());
         cells.extend([
             Value::number(prediction.slowdown.get(), 3),
             Value::number(prediction.upper.get(), 3),
-            Value::Flag(prediction.in_domain && metadata.knows_device(&names[3])),
+            Value::Flag(prediction.in_domain && is_known),
         ]);
         if features {
             cells.extend(row.iter().map(|value| Value::number(f64::from(*value), 6)));

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rows {
     /// Device kinds to learn from, where the dataset has several: cuda, cpu, simulated, recorded, imported
-    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    #[arg(long, value_delimiter = ',', value_name = "KIND", value_parser = kind)]
     kinds: Vec<DeviceKind>,
 
     /// Also use rows that missed a limit (drift, low overlap, throttled, inconclusive)
@@ -30,6 +30,14 @@ pub(crate) struct Rows {
     /// Whether the family itself is a feature: by default only where there are no counters
     #[arg(long, value_enum, default_value_t)]
     identities: IdentityChoice,
+}
+
+/// A device kind by its name; a wrong one is answered with all of them.
+fn kind(name: &str) -> Result<DeviceKind, String> {
+    name.parse().map_err(|_| {
+        let known = DeviceKind::ALL.map(DeviceKind::as_str).join(", ");
+        format!("there is no such device kind, the known ones are {known}")
+    })
 }
 
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
@@ -90,15 +98,15 @@ pub(crate) struct Arguments {
     learner: Option<LearnerKind>,
 
     /// A slowdown up to this counts as safe to share [default: 1.2]
-    #[arg(long, value_name = "SLOWDOWN")]
+    #[arg(long, value_name = "SLOWDOWN", allow_negative_numbers = true)]
     limit: Option<f64>,
 
     /// The share of slowdowns that should lie under the upper bound [default: 0.9]
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     level: Option<f64>,
 
     /// Seed of folds and forests [default: 0]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     seed: Option<u64>,
 
     #[command(flatten)]
@@ -127,6 +135,7 @@ impl Arguments {
         options.limit = self.limit.unwrap_or(options.limit);
         options.level = self.level.unwrap_or(options.level);
         options.seed = self.seed.map_or(options.seed, Seed);
+        options.check()?;
         Ok(options)
     }
 }
@@ -150,6 +159,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let options = arguments.options()?;
     let dataset = Dataset::read(&arguments.dataset)?;
     let examples = Examples::from_dataset(&dataset, &arguments.rows.options())?;
+    say_what_is_out_of_range(&examples, talk);
     let what = format!(
         "{} on {} rows of {} pairs ({}), {} features",
         options.learner.as_str(),
@@ -174,6 +184,19 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
+/// Says which rows no model can hold, and where to look for the mistake.
+pub(crate) fn say_what_is_out_of_range(examples: &Examples, talk: Talk) {
+    let rows = examples.out_of_range();
+    if rows == 0 {
+        return;
+    }
+    let (least, most) = elastico_datasets::SLOWDOWN_RANGE;
+    talk.say(format!(
+        "left out {rows} rows whose slowdown_ratio is outside {least} to {most}, which no model file can hold\n\
+         hint: see whether the isolated and the co-located column are swapped, or their units differ"
+    ));
+}
+
 /// Corrects a finished model by a few measurements. A dry run does it too, all but the writing: it takes no time, and says
 /// what it would bring.
 fn calibrate(
@@ -190,6 +213,7 @@ fn calibrate(
     let schema = &predictor.metadata().features;
     let rows = ExampleOptions { mix_harnesses: true, ..arguments.rows.options() };
     let examples = Examples::for_schema(&dataset, &rows, schema)?;
+    say_what_is_out_of_range(&examples, talk);
     if !arguments.dry_run {
         artefacts.prove_writable()?;
     }
@@ -224,6 +248,9 @@ fn calibrate(
             100.0 * model.mape_before
         ),
     });
+    if model.is_no_better() {
+        talk.say("the calibration is no better than the model as it was; measure more pairs, or go on using that one");
+    }
     talk.say(format!("upper bound {:.2} x the prediction: {}", model.upper_offset_log.exp(), model.bound));
     if arguments.dry_run {
         talk.say(format!("would write `{}` and `{}`", arguments.out.display(), card.display()));

@@ -1,12 +1,12 @@
 //! Kernels of a distributed training beside NCCL: Echo (Feng et al., "Echo: Simulating Distributed Training At Scale",
 //! arXiv 2412.12487, 2024).
 
+use super::rows::{Place, Rows};
 use super::sheet::Sheet;
-use super::{bounded_pair_id, facts, provenance};
+use super::{bounded_pair_id, facts};
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::schema::{IsolatedRow, PairRow};
-use crate::table::Table;
 use elastico_core::{DeviceKind, Outcome, SharingMode, WorkloadKind, median, quantile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -62,16 +62,15 @@ pub fn echo(csv: &Path) -> Result<Dataset, Error> {
     let kernels = read(&sheet)?;
     let names = workloads(&kernels);
     let mut exclusions: BTreeMap<String, u64> = BTreeMap::new();
-    let mut isolated = Vec::new();
-    let mut pairs = Vec::new();
+    let mut rows = Rows::of(csv);
     let mut repeats: BTreeMap<&str, u32> = BTreeMap::new();
     for (kernel, workload) in kernels.iter().zip(&names) {
         let repeat = repeats.entry(workload).or_default();
-        isolated.push(isolated_row(kernel, workload, *repeat));
+        rows.alone(isolated_row(kernel, workload, *repeat), Place::Line(kernel.line));
         match kernel.slowdown() {
             None => *exclusions.entry("kernels that NCCL did not overlap".to_owned()).or_default() += 1,
             Some(slowdown) if slowdown.is_finite() && slowdown > 0.0 => {
-                pairs.push(pair_row(kernel, workload, *repeat, slowdown));
+                rows.beside(pair_row(kernel, workload, *repeat, slowdown), Place::Line(kernel.line));
             }
             Some(_) => {
                 let reason = "kernels whose overlapped part would have taken no time: noise at short overlap";
@@ -106,16 +105,12 @@ pub fn echo(csv: &Path) -> Result<Dataset, Error> {
         );
         facts.insert("noise".to_owned(), text);
     }
-    Dataset::new(
-        Table::isolated(&isolated),
-        Table::pairs(&pairs),
-        provenance(SOURCE, &[(csv, &sheet.content)], facts),
-        exclusions,
-    )
+    rows.into_dataset(SOURCE, &[(csv, &sheet.content)], facts, exclusions)
 }
 
 /// One kernel instance.
 struct Kernel {
+    line: u64,
     id: String,
     short: String,
     demangled: String,
@@ -165,6 +160,7 @@ fn read(sheet: &Sheet) -> Result<Vec<Kernel>, Error> {
             return Err(row.refuse("L2 hit rate", "is no percentage"));
         }
         kernels.push(Kernel {
+            line: row.line(),
             id,
             short,
             demangled: row.text("kDemangledName").to_owned(),

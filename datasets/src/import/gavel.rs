@@ -1,11 +1,11 @@
 //! The throughput files of Gavel (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
 //! Workloads", OSDI 2020).
 
-use super::{bounded_pair_id, facts, isolated_trial_id, provenance, trial_id};
+use super::rows::{Place, Rows};
+use super::{bounded_pair_id, facts, isolated_trial_id, read, trial_id, without_mark};
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::schema::{IsolatedRow, PairRow};
-use crate::table::Table;
 use elastico_core::{DeviceKind, Outcome, SharingMode, WorkloadKind};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, HashMap};
@@ -34,22 +34,27 @@ const SUSPICIOUS: f64 = 20.0;
 /// 1 % of the slowdowns exceed 20x. That is so for the physical-cluster file, whose isolated rates were measured
 /// again later while its pair rates were not.
 pub fn gavel(json: &Path) -> Result<Dataset, Error> {
-    let content = std::fs::read(json).map_err(Error::io("read", json))?;
+    let content = read(json)?;
     let file: Throughputs =
-        serde_json::from_slice(&content).map_err(Error::json("Gavel's throughputs", json))?;
-    let mut import =
-        Import { file: json, exclusions: BTreeMap::new(), isolated: Vec::new(), pairs: Vec::new() };
+        serde_json::from_slice(without_mark(&content)).map_err(Error::json("Gavel's throughputs", json))?;
+    let mut import = Import { file: json, exclusions: BTreeMap::new(), rows: Rows::of(json) };
     for (gpu, jobs) in &file.0 {
         import.gpu(gpu, jobs)?;
     }
-    let slowdowns = import.pairs.iter().map(|row| row.slowdown_ratio);
+    let slowdowns = import.rows.pairs().iter().map(|row| row.slowdown_ratio);
     let suspicious = slowdowns.filter(|slowdown| *slowdown > SUSPICIOUS).count();
-    let total = import.pairs.len();
+    let total = import.rows.pairs().len();
     if suspicious * 100 > total {
         return Err(Error::Suspicious { file: json.to_owned(), suspicious, total, limit: SUSPICIOUS });
     }
     if total == 0 {
-        return Err(Error::NothingImported { file: json.to_owned() });
+        let found: Vec<&str> = file.0.iter().map(|(gpu, _)| gpu.as_str()).take(8).collect();
+        let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+        let fix = format!(
+            "pairs of {} at scale factor 1 are read; the file has the devices: {found}",
+            GPUS.join(", ")
+        );
+        return Err(Error::NothingImported { file: json.to_owned(), fix });
     }
     let facts = facts(&[
         ("publication", "Narayanan et al., OSDI 2020"),
@@ -60,19 +65,13 @@ pub fn gavel(json: &Path) -> Result<Dataset, Error> {
             "not stated in the file; recorded as time_slice, what two processes get where no MPS daemon runs",
         ),
     ]);
-    Dataset::new(
-        Table::isolated(&import.isolated),
-        Table::pairs(&import.pairs),
-        provenance(SOURCE, &[(json, &content)], facts),
-        import.exclusions,
-    )
+    import.rows.into_dataset(SOURCE, &[(json, &content)], facts, import.exclusions)
 }
 
 struct Import<'a> {
     file: &'a Path,
     exclusions: BTreeMap<String, u64>,
-    isolated: Vec<IsolatedRow>,
-    pairs: Vec<PairRow>,
+    rows: Rows,
 }
 
 impl Import<'_> {
@@ -127,7 +126,7 @@ impl Import<'_> {
                 return Err(self.refuse(&[gpu, key], "occurs twice"));
             }
             if rate > 0.0 {
-                self.isolated.push(isolated_row(gpu, &job, rate));
+                self.rows.alone(isolated_row(gpu, &job, rate), Place::Keys(format!("{gpu} > {key} > null")));
             } else {
                 self.exclude("isolated runs not run", 1);
             }
@@ -176,8 +175,9 @@ impl Import<'_> {
                 } else {
                     (&other, job, [*theirs, *mine])
                 };
-                let rows = pair_rows(gpu, first, second, alone, rates);
-                self.pairs.extend(rows);
+                for row in pair_rows(gpu, first, second, alone, rates) {
+                    self.rows.beside(row, Place::Keys(place.join(" > ")));
+                }
             }
         }
         Ok(())

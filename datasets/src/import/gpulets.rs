@@ -1,12 +1,12 @@
 //! Utilisation tables and constants of gpu-lets (Choi et al., "Serving Heterogeneous Machine Learning Models on Multi-GPU
 //! Servers with Spatio-Temporal Sharing", USENIX ATC 2022).
 
+use super::rows::{Place, Rows};
 use super::sheet::Sheet;
-use super::{facts, provenance};
+use super::{facts, need_files};
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::schema::IsolatedRow;
-use crate::table::Table;
 use elastico_core::{DeviceKind, Outcome, WorkloadKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -35,7 +35,11 @@ pub fn gpulets(folder: &Path) -> Result<Dataset, Error> {
         ("sharing", "MPS; no pair is published"),
         ("counters", "Nsight Compute, mean over the kernels of a batch weighted by their durations"),
     ]);
-    let mut isolated = Vec::new();
+    let needed = DEVICES
+        .iter()
+        .flat_map(|(prefix, _)| [format!("{prefix}_UTIL.csv"), format!("{prefix}_INT_MODEL_CONSTANT.csv")]);
+    need_files(folder, &needed.collect::<Vec<_>>())?;
+    let mut rows = Rows::of(folder);
     let mut sheets = Vec::new();
     for (prefix, device) in DEVICES {
         let table = Sheet::read(
@@ -55,7 +59,8 @@ pub fn gpulets(folder: &Path) -> Result<Dataset, Error> {
                     row.refuse("mem_util(%)", "is below l2_util(%), so it is not the busiest memory unit")
                 );
             }
-            isolated.push(IsolatedRow {
+            let place = Place::Keys(format!("{prefix}_UTIL.csv line {}", row.line()));
+            let alone = IsolatedRow {
                 trial_id: format!("{SOURCE}: {workload} @ {device}"),
                 workload,
                 family,
@@ -72,13 +77,14 @@ pub fn gpulets(folder: &Path) -> Result<Dataset, Error> {
                 outcome: Outcome::Ok.to_string(),
                 flags: Some("no_step_time;memory_pipeline".to_owned()),
                 ..IsolatedRow::default()
-            });
+            };
+            rows.alone(alone, place);
         }
         let names = ["l2_util_m1", "l2_util_m2", "dram_util_m1", "dram_util_m2", "constant"];
         let constants = Sheet::read(&folder.join(format!("{prefix}_INT_MODEL_CONSTANT.csv")), &names)?;
         // One line is read; a file without one was refused.
         if let Some(row) = constants.rows().next() {
-            let [l2, other_l2, dram, other_dram, constant] = names.map(|name| row.finite(name));
+            let [l2, other_l2, dram, other_dram, constant] = names.map(|name| row.coefficient(name));
             let text = format!(
                 "slowdown = {} x L2 of the subject + {} x L2 of the co-runner + {} x DRAM of the subject + {} x DRAM of the \
                  co-runner + {}, utilisations as ratios times the share of the SMs",
@@ -90,10 +96,5 @@ pub fn gpulets(folder: &Path) -> Result<Dataset, Error> {
     }
     let files: Vec<(&Path, &[u8])> =
         sheets.iter().map(|sheet| (sheet.file(), sheet.content.as_slice())).collect();
-    Dataset::new(
-        Table::isolated(&isolated),
-        Table::pairs(&[]),
-        provenance(SOURCE, &files, facts),
-        BTreeMap::new(),
-    )
+    rows.into_dataset(SOURCE, &files, facts, BTreeMap::new())
 }

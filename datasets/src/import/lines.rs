@@ -1,6 +1,7 @@
 //! The lines of the CSV file, read and checked.
 
 use super::mapping::Mapping;
+use super::sheet::{column_of, list};
 use crate::error::Error;
 use elastico_core::{SharingMode, WorkloadId, WorkloadKind, suggest};
 use std::path::Path;
@@ -27,13 +28,20 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn resolve(plan: &Mapping, header: &csv::StringRecord, file: &Path) -> Result<Self, Error> {
+    pub(super) fn resolve(
+        plan: &Mapping,
+        header: &csv::StringRecord,
+        file: &Path,
+        csv: &Path,
+    ) -> Result<Self, Error> {
         let find = |field: &str, column: &str| {
-            header.iter().position(|name| name == column).ok_or_else(|| Error::Mapping {
-                file: file.to_owned(),
-                field: format!("`{field}`"),
-                problem: format!("names column `{column}`, which the CSV file lacks"),
-                suggestion: suggest(column, header.iter()).map(str::to_owned),
+            column_of(header, column, csv)?.ok_or_else(|| {
+                let suggestion = suggest(column, header.iter()).map(str::to_owned);
+                let mut problem = format!("names column `{column}`, which the CSV file lacks");
+                if suggestion.is_none() {
+                    problem.push_str(&format!("; it has {}", list(header)));
+                }
+                Error::Mapping { file: file.to_owned(), field: format!("`{field}`"), problem, suggestion }
             })
         };
         let maybe = |field: &str, column: &Option<String>| {
@@ -90,6 +98,8 @@ pub(super) struct Cells<'a> {
     pub(super) header: &'a csv::StringRecord,
     pub(super) record: &'a csv::StringRecord,
     pub(super) line: u64,
+    /// Whether a mapping can leave lines out.
+    pub(super) has_mapping: bool,
 }
 
 impl Cells<'_> {
@@ -98,7 +108,7 @@ impl Cells<'_> {
     }
 
     pub(super) fn refuse(&self, place: usize, problem: impl Into<String>) -> Error {
-        refuse(self.file, self.line, &self.header[place], self.get(place), problem)
+        refuse(self.file, self.line, &self.header[place], self.get(place), problem, self.has_mapping)
     }
 
     pub(super) fn name(&self, place: usize) -> Result<String, Error> {
@@ -121,14 +131,35 @@ impl Cells<'_> {
     }
 }
 
-pub(super) fn refuse(file: &Path, line: u64, column: &str, value: &str, problem: impl Into<String>) -> Error {
+pub(super) fn refuse(
+    file: &Path,
+    line: u64,
+    column: &str,
+    value: &str,
+    problem: impl Into<String>,
+    has_mapping: bool,
+) -> Error {
     Error::CsvValue {
+        has_mapping,
         file: file.to_owned(),
         line,
         column: column.to_owned(),
-        value: value.to_owned(),
+        value: printable(value),
         problem: problem.into(),
     }
+}
+
+/// A cell as a message shows it: control characters escaped, and no longer than tells which cell it is.
+fn printable(value: &str) -> String {
+    const MOST: usize = 60;
+    let mut text = String::new();
+    for letter in value.chars().take(MOST) {
+        if letter.is_control() { text.extend(letter.escape_default()) } else { text.push(letter) }
+    }
+    if value.chars().nth(MOST).is_some() {
+        text.push('…');
+    }
+    text
 }
 
 /// A workload at one share.

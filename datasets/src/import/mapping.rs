@@ -158,7 +158,12 @@ const FURTHER: [&str; 4] = ["working_set_bytes", "footprint_bytes", "clock_hertz
 
 impl Mapping {
     pub(super) fn read(file: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(file).map_err(Error::io("read", file))?;
+        let text = String::from_utf8(super::read(file)?).map_err(|_| {
+            Error::io("read", file)(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "it is no UTF-8 text",
+            ))
+        })?;
         let mapping: Self = toml::from_str(&text).map_err(|source| Error::MappingSyntax {
             file: file.to_owned(),
             suggestion: suggestion(source.message()),

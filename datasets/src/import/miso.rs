@@ -1,12 +1,12 @@
 //! The response of training jobs to MIG slices: MISO (Li et al., "MISO: Exploiting Multi-Instance GPU Capability on
 //! Multi-Tenant GPU Clusters", `SoCC` 2022).
 
+use super::rows::{Place, Rows};
 use super::sheet::{Row, Sheet};
-use super::{facts, provenance};
+use super::{facts, need_files};
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::schema::IsolatedRow;
-use crate::table::Table;
 use elastico_core::{DeviceKind, Outcome, WorkloadKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -37,6 +37,7 @@ pub fn miso(folder: &Path) -> Result<Dataset, Error> {
             fix: "import the folder that holds mig_step_times.csv and solo_utilisation.csv",
         });
     }
+    need_files(folder, &["mig_step_times.csv".to_owned(), "solo_utilisation.csv".to_owned()])?;
     let steps = Sheet::read(
         &folder.join("mig_step_times.csv"),
         &["model", "batch", "mig_slice", "mig_mem_gb", "n_steps", "median_step_s", "p5_step_s", "p95_step_s"],
@@ -55,7 +56,7 @@ pub fn miso(folder: &Path) -> Result<Dataset, Error> {
         }
     }
 
-    let mut isolated = Vec::new();
+    let mut rows = Rows::of(folder);
     let mut seen = BTreeSet::new();
     for row in steps.rows() {
         let (family, workload, batch) = workload(&row)?;
@@ -82,7 +83,11 @@ pub fn miso(folder: &Path) -> Result<Dataset, Error> {
             (false, None) => "not read in a slice",
         };
         let flags = if solo.is_some() { "interval_quantiles;counters_nvml" } else { "interval_quantiles" };
-        isolated.push(IsolatedRow {
+        let mut place = format!("mig_step_times.csv line {}", row.line());
+        if solo.is_some() {
+            place.push_str(", or its line of solo_utilisation.csv");
+        }
+        let alone = IsolatedRow {
             trial_id: format!("{SOURCE}: {workload} @ {DEVICE} mig({slice}.{memory}gb)"),
             workload,
             family,
@@ -104,7 +109,8 @@ pub fn miso(folder: &Path) -> Result<Dataset, Error> {
             outcome: Outcome::Ok.to_string(),
             flags: Some(flags.to_owned()),
             ..IsolatedRow::default()
-        });
+        };
+        rows.alone(alone, Place::Keys(place));
     }
     let exclusions = BTreeMap::from([(
         "solo readings of a workload without a full slice".to_owned(),
@@ -119,7 +125,7 @@ pub fn miso(folder: &Path) -> Result<Dataset, Error> {
         ("counters", "nvidia-smi utilization.gpu and utilization.memory, mean of 5 s, whole GPU without MIG"),
     ]);
     let files: [(&Path, &[u8]); 2] = [(steps.file(), &steps.content), (solo.file(), &solo.content)];
-    Dataset::new(Table::isolated(&isolated), Table::pairs(&[]), provenance(SOURCE, &files, facts), exclusions)
+    rows.into_dataset(SOURCE, &files, facts, exclusions)
 }
 
 /// Family, id and batch size.

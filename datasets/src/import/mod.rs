@@ -7,6 +7,7 @@ mod lines;
 mod mapping;
 mod miso;
 mod pairs;
+mod rows;
 mod sensitivity;
 mod sheet;
 
@@ -18,10 +19,52 @@ pub use miso::miso;
 pub use pairs::pairs_csv;
 pub use sensitivity::llm_sensitivity;
 
+use crate::error::Error;
 use crate::schema::pair_id;
 use elastico_core::{DeviceKind, Digest, Provenance, SharingMode};
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::Path;
+
+/// No published file of measurements comes near.
+const MOST_BYTES: u64 = 1 << 32;
+
+/// Reads a file, or what a pipe brings. A device gives bytes for ever, and is refused.
+fn read(file: &Path) -> Result<Vec<u8>, Error> {
+    let failed = |source| Error::io("read", file)(source);
+    let refuse = |problem: &str| Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, problem)));
+    let found = file.metadata().map_err(failed)?;
+    #[cfg(unix)]
+    let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&found.file_type());
+    #[cfg(not(unix))]
+    let is_pipe = false;
+    if found.is_dir() {
+        return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+    }
+    if !found.is_file() && !is_pipe {
+        return refuse("it is neither a file nor a pipe");
+    }
+    let mut content = Vec::new();
+    let opened = std::fs::File::open(file).map_err(failed)?;
+    opened.take(MOST_BYTES + 1).read_to_end(&mut content).map_err(failed)?;
+    if content.len() as u64 > MOST_BYTES {
+        return refuse("it has more than 4 GiB");
+    }
+    Ok(content)
+}
+
+/// The content without the mark of a byte order that some editors put before UTF-8.
+fn without_mark(content: &[u8]) -> &[u8] {
+    content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content)
+}
+
+/// Refuses a folder that lacks one of the files of its import.
+fn need_files(folder: &Path, names: &[String]) -> Result<(), Error> {
+    if !folder.is_dir() || names.iter().all(|name| folder.join(name).exists()) {
+        return Ok(());
+    }
+    Err(Error::MissingFiles { folder: folder.to_owned(), needed: names.join(", ") })
+}
 
 /// Where an import comes from: the files with their content, in a fixed order.
 fn provenance(name: &str, files: &[(&Path, &[u8])], facts: BTreeMap<String, String>) -> Provenance {

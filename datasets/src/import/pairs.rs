@@ -2,11 +2,12 @@
 
 use super::lines::{Cells, Line, Party, Places, read_line, refuse};
 use super::mapping::{IsolatedAt, Mapping};
-use super::{bounded_pair_id, isolated_trial_id, provenance, trial_id};
+use super::rows::{Place, Rows};
+use super::sheet::header_of;
+use super::{bounded_pair_id, isolated_trial_id, read, trial_id};
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::schema::{IsolatedRow, PairRow};
-use crate::table::Table;
 use elastico_core::{DeviceKind, Outcome, median};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,12 +25,12 @@ use std::path::Path;
 /// [`Error::NothingImported`] where no co-run is complete, [`Error::Refused`] for a square matrix of names.
 pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
     let plan = Mapping::read(mapping)?;
-    let content = std::fs::read(csv).map_err(Error::io("read", csv))?;
+    let content = read(csv)?;
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(content.as_slice());
     let failed = |source| Error::Csv { file: csv.to_owned(), source };
-    let header = reader.headers().map_err(failed)?.clone();
+    let header = header_of(&mut reader, csv)?;
     refuse_matrix(csv, &header, &content)?;
-    let places = Places::resolve(&plan, &header, mapping)?;
+    let places = Places::resolve(&plan, &header, mapping, csv)?;
 
     let mut exclusions: BTreeMap<String, u64> = BTreeMap::new();
     let mut lines = Vec::new();
@@ -40,6 +41,7 @@ pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
             header: &header,
             record: &record,
             line: record.position().map_or(0, csv::Position::line),
+            has_mapping: true,
         };
         let dropped = places
             .filter
@@ -53,7 +55,7 @@ pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
         lines.push(read_line(&plan, &places, &cells)?);
     }
 
-    let mut pairs = Vec::new();
+    let mut rows = Rows::of(csv);
     if plan.one_sided {
         let mut seen: HashMap<(String, &str), usize> = HashMap::new();
         for line in &lines {
@@ -61,24 +63,32 @@ pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
             let count = seen.entry((pair_id.clone(), &line.pair)).or_default();
             let key = TrialKey { pair_id, pair: line.pair.clone(), repeat: *count };
             *count += 1;
-            pairs.push(pair_row(&plan, &key, "a", line));
+            rows.beside(pair_row(&plan, &key, "a", line), Place::Line(line.number));
         }
     } else {
         let trials = match_sides(&lines, csv, &header, &places)?;
         for (key, sides) in &trials {
             let [Some(first), Some(second)] = *sides else { continue };
             for (side, line) in [("a", first), ("b", second)] {
-                pairs.push(pair_row(&plan, key, side, &lines[line]));
+                rows.beside(pair_row(&plan, key, side, &lines[line]), Place::Line(lines[line].number));
             }
         }
     }
-    if pairs.is_empty() {
-        return Err(Error::NothingImported { file: csv.to_owned() });
+    let total = rows.pairs().len();
+    if total == 0 {
+        let fix = if lines.is_empty() {
+            "below the header there is no line, or `[filter]` of the mapping keeps none"
+        } else {
+            "each co-run needs a line per side; for measurements of one side set `one_sided = true` in the mapping"
+        };
+        return Err(Error::NothingImported { file: csv.to_owned(), fix: fix.to_owned() });
     }
-    if lines.len() > pairs.len() {
-        exclusions.insert("lines without the other side".to_owned(), (lines.len() - pairs.len()) as u64);
+    if lines.len() > total {
+        exclusions.insert("lines without the other side".to_owned(), (lines.len() - total) as u64);
     }
-    let isolated = isolated_rows(&plan, &lines);
+    for (row, line) in isolated_rows(&plan, &lines) {
+        rows.alone(row, Place::Line(line));
+    }
     let mut facts = plan.facts.clone();
     if plan.values.slowdown_is_interference {
         facts.insert(
@@ -87,12 +97,7 @@ pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
                 .to_owned(),
         );
     }
-    Dataset::new(
-        Table::isolated(&isolated),
-        Table::pairs(&pairs),
-        provenance(&plan.name, &[(csv, &content)], facts),
-        exclusions,
-    )
+    rows.into_dataset(&plan.name, &[(csv, &content)], facts, exclusions)
 }
 
 /// Names across and the same names down are a matrix. It states no unit, no device and no time, and one well-known matrix of slowdowns
@@ -170,7 +175,7 @@ fn match_sides(
                 let value = &lines[index].subject.workload;
                 let other = if first.number == line.number { second.number } else { first.number };
                 let problem = format!("does not mirror line {other}, the other side of its co-run");
-                return Err(refuse(file, line.number, &header[place], value, problem));
+                return Err(refuse(file, line.number, &header[place], value, problem, true));
             }
         }
     }
@@ -227,11 +232,12 @@ fn pair_row(plan: &Mapping, key: &TrialKey, side: &str, line: &Line) -> PairRow 
     }
 }
 
-/// One row per workload, device and share: the medians over the lines that state it.
-fn isolated_rows(plan: &Mapping, lines: &[Line]) -> Vec<IsolatedRow> {
+/// One row per workload, device and share: the medians over the lines that state it, with the first of them.
+fn isolated_rows(plan: &Mapping, lines: &[Line]) -> Vec<(IsolatedRow, u64)> {
     #[derive(Default)]
     struct Alone<'a> {
         party: Option<&'a Party>,
+        line: u64,
         seconds: Vec<f64>,
         counters: Vec<Vec<f64>>,
     }
@@ -244,6 +250,9 @@ fn isolated_rows(plan: &Mapping, lines: &[Line]) -> Vec<IsolatedRow> {
             alone.party.get_or_insert(party);
             alone.counters.resize(party.counters.len(), Vec::new());
             if !seconds.is_nan() {
+                if alone.seconds.is_empty() {
+                    alone.line = line.number;
+                }
                 alone.seconds.push(seconds);
             }
             for (values, value) in alone.counters.iter_mut().zip(&party.counters) {
@@ -283,7 +292,7 @@ fn isolated_rows(plan: &Mapping, lines: &[Line]) -> Vec<IsolatedRow> {
                 *number = median(values);
             }
         }
-        rows.push(row);
+        rows.push((row, alone.line));
     }
     rows
 }

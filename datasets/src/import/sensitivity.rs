@@ -1,13 +1,13 @@
 //! A language model beside four stressors: the sensitivity table of a fork of `gpu-util-interference` (method: Elvinger et al.,
 //! "Understanding GPU Resource Interference One Level Deeper", `SoCC` 2025).
 
+use super::rows::{Place, Rows};
 use super::sheet::{Row, Sheet};
-use super::{bounded_pair_id, facts, provenance, trial_id};
+use super::{bounded_pair_id, facts, trial_id};
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::schema::{IsolatedRow, PairRow};
-use crate::table::Table;
-use elastico_core::{DeviceKind, Outcome, SharingMode, WorkloadKind, median};
+use elastico_core::{CHIPS, DeviceKind, Outcome, SharingMode, WorkloadKind, chip, median, suggest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -50,8 +50,7 @@ pub fn llm_sensitivity(csv: &Path) -> Result<Dataset, Error> {
     // The sessions of each workload on each device: the same baseline serves all stressors of one.
     let mut sessions: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    let mut isolated = Vec::new();
-    let mut pairs = Vec::new();
+    let mut rows = Rows::of(csv);
     for row in sheet.rows() {
         let subject = Subject::read(&row)?;
         let files = sessions.entry((subject.workload.clone(), subject.device.clone())).or_default();
@@ -61,11 +60,17 @@ pub fn llm_sensitivity(csv: &Path) -> Result<Dataset, Error> {
         let alone = Runs::read(&row, "baseline_ms", "baseline_runs_ms")?;
         if known.is_none() {
             files.push(file);
-            isolated.push(isolated_row(&subject, session, &alone));
+            rows.alone(isolated_row(&subject, session, &alone), Place::Line(row.line()));
         }
         let stressor = row.name("stressor")?;
         if !seen.insert((subject.workload.clone(), subject.device.clone(), session, stressor.clone())) {
             return Err(row.refuse("stressor", format!("occurs twice for {}", subject.workload)));
+        }
+        // The published file states the slowdown once more; it is optional here.
+        if let Some(stated) = row.optional("slowdown")?
+            && (stated * alone.median / row.positive("stressed_ms")? - 1.0).abs() > 1e-3
+        {
+            return Err(row.refuse_optional("slowdown", "is not stressed_ms / baseline_ms"));
         }
         let beside = Runs::read(&row, "stressed_ms", "stressed_runs_ms")?;
         let published = 1.0 + row.finite("sigma_as_published")?;
@@ -76,7 +81,7 @@ pub fn llm_sensitivity(csv: &Path) -> Result<Dataset, Error> {
                 format!("is not stressed_ms / baseline_ms - 1, which is {}", slowdown - 1.0),
             ));
         }
-        pairs.push(pair_row(&subject, &stressor, session, &alone, &beside));
+        rows.beside(pair_row(&subject, &stressor, session, &alone, &beside), Place::Line(row.line()));
     }
     let facts = facts(&[
         (
@@ -89,12 +94,7 @@ pub fn llm_sensitivity(csv: &Path) -> Result<Dataset, Error> {
         ("quality", "one machine, one model, unthrottled stressors, not peer reviewed"),
         ("interval", "bootstrap of the ratio of medians over the runs, added up over all resamples, 95 %"),
     ]);
-    Dataset::new(
-        Table::isolated(&isolated),
-        Table::pairs(&pairs),
-        provenance(SOURCE, &[(csv, &sheet.content)], facts),
-        BTreeMap::new(),
-    )
+    rows.into_dataset(SOURCE, &[(csv, &sheet.content)], facts, BTreeMap::new())
 }
 
 struct Subject {
@@ -113,7 +113,13 @@ impl Subject {
         let (batch, length) = (row.count("batch")?, row.count("seq_len")?);
         let family = format!("{model}.{phase}");
         let workload = format!("{family}.b{batch}_s{length}_{}", row.name("quantization")?);
-        Ok(Self { workload, family, device: row.name("gpu")?, batch })
+        let device = row.name("gpu")?;
+        if chip(&device).is_none() {
+            let near = suggest(&device, CHIPS.iter().map(|chip| chip.name));
+            let near = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+            return Err(row.refuse("gpu", format!("is no GPU that ElastiCo knows{near}")));
+        }
+        Ok(Self { workload, family, device, batch })
     }
 }
 

@@ -67,6 +67,14 @@ fn replacing_needs_a_dataset_and_leaves_nothing_beside() {
     new.write(&folder).unwrap();
     assert_eq!(Dataset::read(&folder).unwrap().pairs, new.pairs);
 
+    assert!(matches!(new.create(&folder), Err(Error::Io { .. })), "it is there");
+    for name in ["notes.txt", "pairs/notes.txt", "isolated/mine.parquet"] {
+        std::fs::write(folder.join(name), b"mine").unwrap();
+        let error = new.write(&folder).unwrap_err();
+        assert!(matches!(&error, Error::ForeignFile { file, .. } if file.ends_with(name)), "{error:?}");
+        std::fs::remove_file(folder.join(name)).unwrap();
+    }
+
     let foreign = root.path().join("photos");
     std::fs::create_dir(&foreign).unwrap();
     std::fs::write(foreign.join("cat.jpg"), b"cat").unwrap();

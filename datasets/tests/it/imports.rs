@@ -195,6 +195,26 @@ fn errors_name_line_and_column() {
         let found = message(rows, same);
         assert!(found.starts_with(expected), "{found}");
     }
+    for (rows, expected) in [
+        (
+            "p,q,g,1e-300,1e300,\nq,p,g,1,2,\n",
+            "pairs.csv` line 2: `slowdown_ratio` would be inf, must be 0.5 to 1000",
+        ),
+        (
+            "p,q,g,1,2,\nq,p,g,2000,2,\n",
+            "pairs.csv` line 3: `slowdown_ratio` would be 0.001, must be 0.5 to 1000",
+        ),
+        (
+            "p,q,g,1,2,\nq,p,g,1e300,2e300,\n",
+            "pairs.csv` line 3: `step_seconds` would be 1e300, must be at most 1e9",
+        ),
+        ("p\u{0},q,g,1,2,\n", "pairs.csv` line 2, column `who`: `p\\u{0}` is no name"),
+    ] {
+        let found = message(rows, same);
+        assert!(found.starts_with(expected) && !found.ends_with("/ "), "{found}");
+    }
+    let long = message(&format!("{},q,g,1,2,\n", "x".repeat(300)), same);
+    assert!(long.contains("…` is no name") && long.len() < 300, "{long}");
     let with = |from: &'static str, to: &'static str| move |mapping: String| mapping.replace(from, to);
     let good = "p,q,g,1,2,a\nq,p,g,1,2,b\n";
     assert!(small(good, same).is_ok());
@@ -225,6 +245,20 @@ fn errors_name_line_and_column() {
     let found =
         message("p,q,g,1,2,a\nq,z,g,1,2,b\n", with("device", "side = \"role\"\npair = \"gpu\"\ndevice"));
     assert!(found.contains("has nothing that can be imported"), "{found}");
+    let root = tempfile::tempdir().unwrap();
+    let csv = root.path().join("pairs.csv");
+    let toml = root.path().join("mapping.toml");
+    std::fs::write(&toml, import::MAPPING_TEMPLATE).unwrap();
+    for (content, expected) in [
+        ("", "is not imported: it is empty"),
+        ("victim;aggressor\na;b\n", "is not imported: its cells are separated by semicolons"),
+        ("victim,victim\na,b\n", "has two columns `victim`"),
+        ("who,beside\na,b\n", "lacks; it has `who`, `beside`"),
+    ] {
+        std::fs::write(&csv, content).unwrap();
+        let error = import::pairs_csv(&csv, &toml).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
     let found = message("p,q,g,1,2,a\np,q,g,1,2,b\n", with("device", "side = \"role\"\ndevice"));
     assert!(found.starts_with("pairs.csv` line 3, column `role`: `p` does not mirror line 2"), "{found}");
 }

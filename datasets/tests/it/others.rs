@@ -279,7 +279,18 @@ fn wrong_cells_of_miso_are_named() {
         let found = message(import(&steps, &solo));
         assert!(found.starts_with(expected) && !found.ends_with("/ "), "{found}");
     }
+    let (watts, found) = (
+        solo.replace("160", "1e300"),
+        "mig_step_times.csv line 2, or its line of solo_utilisation.csv: `power_watts`",
+    );
+    assert!(message(import(steps, &watts)).contains(found));
     assert!(matches!(import::miso(Path::new("/nowhere")), Err(Error::Io { .. })));
+    let (_root, path) = folder(&[("mig_step_times.csv", steps)]);
+    let found = message(import::miso(&path));
+    assert!(
+        found.ends_with("name the folder that holds mig_step_times.csv, solo_utilisation.csv"),
+        "{found}"
+    );
 }
 
 #[test]
@@ -304,6 +315,7 @@ fn wrong_cells_of_echo_are_named() {
         ("1500,1,", "1500,1.5,", "echo.csv` line 2, column `overlap_ratio`: `1.5` is no number in 0..1"),
         ("0,k,108", "0,other,108", "echo.csv` line 2, column `Kernel Name`: `other` is another kernel"),
         ("2,k,k<", "1,k,k<", "echo.csv` line 3, column `id`: `1` occurs twice"),
+        ("k,108", "k,1e300", "echo.csv` line 2, column `SM`: `1e300` is no whole number"),
         ("100.9", "170", "echo.csv` line 2, column `L2 hit rate`: `170` is no percentage"),
     ] {
         let found = message(import(&good.replacen(from, to, 1)));
@@ -330,6 +342,13 @@ fn wrong_cells_of_the_sensitivity_table_are_named() {
         ("0.5,", "0.7,", "llm.csv` line 2, column `sigma_as_published`: `0.7` is not stressed_ms"),
         ("bw,2,", "bw,2.5,", "llm.csv` line 2, column `baseline_ms`: `2.5` is not the median of"),
         ("1;2;3", "1;x;3", "llm.csv` line 2, column `baseline_runs_ms`: `1;x;3` is no list"),
+        ("v100", "NaN", "llm.csv` line 2, column `gpu`: `NaN` is no GPU that ElastiCo knows"),
+        (
+            "v100",
+            "v10",
+            "llm.csv` line 2, column `gpu`: `v10` is no GPU that ElastiCo knows, did you mean `v100`?",
+        ),
+        ("1,32", "1,1e300", "llm.csv` line 2, column `seq_len`: `1e300` is no whole number"),
     ] {
         let found = message(import(&good.replace(from, to)));
         assert!(found.starts_with(expected), "{found}");
@@ -363,6 +382,11 @@ fn wrong_cells_of_gpulets_are_named() {
             table.to_owned(),
             constants.replace("0.9", "x"),
             "2080ti_INT_MODEL_CONSTANT.csv` line 2, column `constant`: `x` is no finite number",
+        ),
+        (
+            table.to_owned(),
+            constants.replace("0.9", "1e300"),
+            "2080ti_INT_MODEL_CONSTANT.csv` line 2, column `constant`: `1e300` is no coefficient",
         ),
         (table.replace("batch", "size"), constants.to_owned(), "2080ti_UTIL.csv` has no column `batch`"),
     ] {

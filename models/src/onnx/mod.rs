@@ -28,5 +28,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<ModelProto, Error> {
             limit: MAX_FILE_BYTES,
         });
     }
+    if bytes.is_empty() {
+        return Err(Error::NotElastico { reason: "it is empty".into() });
+    }
     ModelProto::decode(Bytes::copy_from_slice(bytes)).map_err(Error::Protobuf)
 }

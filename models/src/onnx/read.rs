@@ -21,8 +21,9 @@ impl ModelSpec {
     /// not write.
     pub fn from_onnx(bytes: &[u8]) -> Result<Self, Error> {
         let model = decode(bytes)?;
-        check_seal(bytes, &model)?;
+        let seal = check_seal(bytes, &model)?;
         let metadata = Native::new(&model)?.metadata().clone();
+        seal.expect_some()?;
         let spec = read(&model, metadata)?;
         match export(&spec) {
             Ok(again) if again == bytes => Ok(spec),

@@ -17,14 +17,34 @@ pub(crate) fn seal(mut file: Vec<u8>) -> Vec<u8> {
     file
 }
 
-/// Refuses a file whose digest does not fit. A file without one, by an earlier version, passes.
-pub(crate) fn check_seal(file: &[u8], model: &ModelProto) -> Result<(), Error> {
-    let Some(stated) = model.metadata_props.iter().find(|entry| entry.key == KEY) else { return Ok(()) };
+/// Whether a file has a digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Seal {
+    /// It fits.
+    Whole,
+    /// There is none.
+    Absent,
+}
+
+impl Seal {
+    /// Refuses a file without a digest, once it is clear that it is a model of ours: whoever took it off could have changed
+    /// anything.
+    pub(crate) fn expect_some(self) -> Result<(), Error> {
+        if self == Self::Whole { Ok(()) } else { Err(Error::Unsealed) }
+    }
+}
+
+/// Refuses a file whose digest does not fit.
+pub(crate) fn check_seal(file: &[u8], model: &ModelProto) -> Result<Seal, Error> {
+    let Some(stated) = model.metadata_props.iter().find(|entry| entry.key == KEY) else {
+        return Ok(Seal::Absent);
+    };
     let length = entry(&Digest::of([b""])).len();
     let found =
         file.split_at_checked(file.len().saturating_sub(length)).map(|(before, _)| Digest::of([before]));
     if found.is_some_and(|digest| digest.as_str() == stated.value && file.ends_with(&entry(&digest))) {
-        return Ok(());
+        return Ok(Seal::Whole);
     }
     Err(Error::Damaged)
 }
@@ -45,14 +65,14 @@ mod tests {
         seal(model.encode_to_vec())
     }
 
-    fn check(file: &[u8]) -> Result<(), Error> {
+    fn check(file: &[u8]) -> Result<Seal, Error> {
         check_seal(file, &super::super::decode(file)?)
     }
 
     #[test]
     fn a_sealed_file_is_a_message_and_passes() {
         let file = sealed();
-        check(&file).unwrap();
+        assert_eq!(check(&file).unwrap(), Seal::Whole);
         let model = super::super::decode(&file).unwrap();
         assert_eq!((model.ir_version, model.producer_name.as_str()), (10, "elastico"));
     }
@@ -72,7 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_earlier_version_passes() {
-        check(&ModelProto { ir_version: 10, ..ModelProto::default() }.encode_to_vec()).unwrap();
+    fn a_file_without_a_digest_is_known_as_one() {
+        let seal = check(&ModelProto { ir_version: 10, ..ModelProto::default() }.encode_to_vec()).unwrap();
+        assert!(matches!(seal.expect_some(), Err(Error::Unsealed)));
     }
 }

@@ -4,6 +4,7 @@ mod difference;
 mod source;
 
 pub use difference::SchemaDifference;
+pub(crate) use source::check_field;
 
 use crate::{Error, FIELDS, WorkloadProfile};
 use elastico_core::{Digest, SharingMode, chip};

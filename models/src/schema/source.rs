@@ -92,6 +92,27 @@ fn named(name: &str, value: &str) -> Result<String, Error> {
     Ok(value.to_owned())
 }
 
+/// Refuses a name that no field has: it is lower case and ends in a unit.
+pub(crate) fn check_field(name: &str) -> Result<(), Error> {
+    unit_of(name).map(|_| ()).ok_or_else(|| no_field(name, name))
+}
+
+fn unit_of(field: &str) -> Option<&'static str> {
+    let plain = field.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    let unit = field.rsplit_once('_').and_then(|(_, last)| UNITS.into_iter().find(|unit| *unit == last));
+    unit.filter(|_| plain)
+}
+
+fn no_field(name: &str, field: &str) -> Error {
+    let prefix = &name[..name.len() - field.len()];
+    let known = FIELDS.iter().map(|field| field.name);
+    Error::FeatureName {
+        name: name.to_owned(),
+        reason: format!("a field is lower case and ends in one of _{}", UNITS.join(" _")),
+        suggestion: elastico_core::suggest(field, known).map(|near| format!("{prefix}{near}")),
+    }
+}
+
 fn side_source(name: &str, rest: &str) -> Result<(SideSource, &'static str), Error> {
     if let Some(family) = rest.strip_prefix("family=") {
         return Ok((SideSource::Family(named(name, family)?), "ratio"));
@@ -104,18 +125,8 @@ fn side_source(name: &str, rest: &str) -> Result<(SideSource, &'static str), Err
         "partition_effect_ratio" => return Ok((SideSource::Partition, "ratio")),
         _ => {}
     }
-    let unit = rest.rsplit_once('_').and_then(|(_, last)| UNITS.into_iter().find(|unit| *unit == last));
-    let plain = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-    match unit {
-        Some(unit) if plain => Ok((SideSource::Field(rest.to_owned()), unit)),
-        _ => {
-            let prefix = &name[..name.len() - rest.len()];
-            let known = FIELDS.iter().map(|field| field.name);
-            Err(Error::FeatureName {
-                name: name.to_owned(),
-                reason: format!("a field is lower case and ends in one of _{}", UNITS.join(" _")),
-                suggestion: elastico_core::suggest(rest, known).map(|near| format!("{prefix}{near}")),
-            })
-        }
+    match unit_of(rest) {
+        Some(unit) => Ok((SideSource::Field(rest.to_owned()), unit)),
+        None => Err(no_field(name, rest)),
     }
 }

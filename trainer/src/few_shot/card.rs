@@ -50,6 +50,7 @@ fn write_card(out: &mut String, model: &CalibratedModel, examples: &Examples) ->
     writeln!(out, "| learnt from | {} rows of {} |", model.rows_total, count(model.pairs_total, "pair"))?;
     writeln!(out, "| device | {devices} |")?;
     writeln!(out, "| sharing modes | {} |", origin.sharing_modes.join(", "))?;
+    writeln!(out, "| harnesses | {} |", examples.groups.harnesses.join(", "))?;
     writeln!(
         out,
         "| {} | {} |",
@@ -75,6 +76,13 @@ fn write_card(out: &mut String, model: &CalibratedModel, examples: &Examples) ->
              out, so the error after the calibration is unknown.",
             model.rows_total
         )?,
+    }
+
+    if model.is_no_better() {
+        writeln!(
+            out,
+            "\n**The calibration is no better than the base model on these rows.** Measure more pairs, or use the base model."
+        )?;
     }
 
     writeln!(out, "\n## Upper bound\n")?;

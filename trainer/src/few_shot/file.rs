@@ -98,7 +98,9 @@ pub(super) fn apply(
         }
         wide.domain_distance = None;
         wide.metadata.devices.clone_from(&groups.devices);
+        // Of the modes and harnesses of the base nothing was measured there.
         wide.metadata.sharing_modes.clone_from(&examples.origin.sharing_modes);
+        wide.metadata.facts.insert("harnesses".to_owned(), groups.harnesses.join(", "));
     } else {
         for column in 0..width {
             let values =

@@ -100,6 +100,13 @@ pub struct CalibratedModel {
     pub card: String,
 }
 
+impl CalibratedModel {
+    /// Whether the calibration is known to be no better than the base on these rows: then it taught nothing.
+    pub fn is_no_better(&self) -> bool {
+        self.mape_after.is_some_and(|after| after >= self.mape_before)
+    }
+}
+
 /// Calibrates a model that [`train`](crate::train) wrote to what `examples` measure: read them with
 /// [`Examples::for_schema`] and the model's own features.
 ///

@@ -7,7 +7,7 @@ use super::{LearnerKind, Training, forest};
 use crate::Error;
 use elastico_models::{Body, Forest, Link, Shrunk};
 
-/// The natural logarithms of 0.5 and 1000, as in the graph.
+/// The natural logarithms of [`elastico_datasets::SLOWDOWN_RANGE`], 0.5 and 1000, as in the graph.
 const LOG_BOUNDS: (f64, f64) = (-std::f64::consts::LN_2, 6.907_755_4);
 
 /// What was learnt.

@@ -1,5 +1,6 @@
 //! `elastico profile next`
 
+use super::super::predict::warn_of_strange_sharing;
 use super::{Source, open};
 use crate::artefacts::Artefacts;
 use crate::failure::{Ending, check_limit, usage};
@@ -101,6 +102,10 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let inputs = inputs.into_iter().flatten().chain([&arguments.model]);
     let artefacts =
         Artefacts::files(arguments.out.as_deref().map(|out| ("--out", out)), arguments.force, inputs)?;
+    let modes = &arguments.sharing;
+    if let Some((_, mode)) = modes.iter().enumerate().find(|(index, mode)| modes[..*index].contains(mode)) {
+        return Err(usage(format!("--sharing names {mode} twice"), "name each sharing mode once"));
+    }
     let spec = read_model(&arguments.model)?;
     let dataset = arguments.dataset.as_deref().map(Dataset::read).transpose()?;
     let profiles = match (&arguments.profiles, &dataset) {
@@ -112,6 +117,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let frequency = arguments.jobs.as_deref().map(|file| frequency(file, &catalogue, talk)).transpose()?;
     let device = open(&arguments.device, None)?.identity().clone();
     warn_of_another_device(&spec, &device, talk);
+    warn_of_strange_sharing(&spec.metadata, &arguments.sharing, talk);
 
     let workloads = workloads(arguments, &catalogue, frequency.as_ref())?;
     let is_known = |id: &&WorkloadId| {
@@ -309,9 +315,17 @@ fn header(arguments: &Arguments, seed: u32) -> String {
 }
 
 fn campaign(arguments: &Arguments, choices: &[Choice], open: usize, seed: u32) -> String {
+    let alone = choices.iter().filter(|choice| matches!(choice, Choice::Alone(..))).count();
+    let mut what = Vec::new();
+    if alone > 0 {
+        what.push(format!("{alone} workloads without an isolated run"));
+    }
+    if choices.len() > alone {
+        what.push(format!("{} of {open} pairs, those that teach most first", choices.len() - alone));
+    }
     let mut text = format!(
-        "# `elastico profile next`: {} of {open} pairs, those that teach most first.\n{}pairs = [\n",
-        choices.len(),
+        "# `elastico profile next`: {}.\n{}pairs = [\n",
+        what.join(", then "),
         header(arguments, seed)
     );
     for choice in choices {
