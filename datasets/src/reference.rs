@@ -11,7 +11,10 @@ const MAPPING: &str = r#"## Pairs from a CSV file
 
 `elastico dataset import pairs` reads any CSV file with one line per subject of a co-run, given a mapping file. `elastico dataset
 import pairs --help` prints one to start from; it and two others are in `datasets/mappings/`. Unknown fields are refused; each
-column that is named must be in the CSV file.
+column that is named must be in the CSV file, once.
+
+Each row that this or another import would write is held against the rules above, and a slowdown against 0.5 to 1000, what a
+model file can hold: outside it, columns are swapped or a unit is another. The import then names line and column and writes nothing.
 
 | field of the mapping | meaning |
 |---|---|

@@ -17,7 +17,7 @@ def choose(model, profiles, device, mode, shares, subject):
     """The co-runner that slows the subject down least by the safe bound, among those that the model can judge."""
     session = onnxruntime.InferenceSession(model)
     metadata = json.loads(session.get_modelmeta().custom_metadata_map["elastico.metadata"])
-    if device not in metadata["devices"]:  # a model does not transfer
+    if device not in metadata["devices"] or mode not in metadata["sharing_modes"]:  # a model does not transfer
         return None
     constants = metadata["device_constants"].get(device, {})
     known = {p["workload"]: p for p in json.load(open(profiles))["profiles"] if p["device"] == device}

@@ -18,10 +18,12 @@ pub(crate) fn choose(
     subject: &str,
 ) -> Result<Option<(f64, String)>, Box<dyn Error>> {
     let predictor = load(model, Backend::Auto)?;
-    if !predictor.metadata().knows_device(device) {
+    let sharing = sharing.parse()?;
+    let metadata = predictor.metadata();
+    if !metadata.knows_device(device) || !metadata.knows_sharing(&sharing) {
         return Ok(None); // a model does not transfer
     }
-    let (profiles, sharing) = (Profiles::read(profiles)?, sharing.parse()?);
+    let profiles = Profiles::read(profiles)?;
     let subject = profiles.get(subject, device)?;
     let others = profiles.iter().filter(|p| p.device == device && p.workload != subject.workload);
     let (mut rows, mut names) = (Vec::new(), Vec::new());

@@ -127,7 +127,7 @@ pub enum Error {
         learner: LearnerKind,
     },
     /// Training ends in a model file, and none can hold what this learner learns.
-    #[error("`{learner}` cannot be trained: no model file can hold it")]
+    #[error("no model file can hold what `{learner}` learns: it {}", if learner.is_decision_only() { "says safe or not, and no number" } else { "knows workloads by name" })]
     NotExportable {
         /// Which one.
         learner: LearnerKind,
@@ -246,7 +246,7 @@ impl Hint for Error {
                 "measure two to eight co-runs of each new workload, or 40 pairs on a new device, and give the original model"
                     .into(),
             ),
-            Self::Setting { what, .. } => Some(format!("correct {what}, as a flag or in the file of --config")),
+            Self::Setting { what, .. } => Some(format!("correct {what}, which is a flag or stands in the file of --config")),
             Self::NotExportable { .. } => {
                 Some("`elastico evaluate` judges it beside the others; `elastico train --help` lists those of a model file".into())
             }

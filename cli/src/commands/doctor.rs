@@ -46,23 +46,23 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Args)]
 struct LibraryArguments {
     /// The CUDA driver, libcuda.so.1
-    #[arg(long, value_name = "FILE", env = "ELASTICO_CUDA")]
+    #[arg(long, value_name = "FILE", env = "ELASTICO_CUDA", value_parser = path())]
     cuda_library: Option<PathBuf>,
 
     /// NVML, libnvidia-ml.so.1
-    #[arg(long, value_name = "FILE", env = "ELASTICO_NVML")]
+    #[arg(long, value_name = "FILE", env = "ELASTICO_NVML", value_parser = path())]
     nvml_library: Option<PathBuf>,
 
     /// NVRTC, libnvrtc.so.13
-    #[arg(long, value_name = "FILE", env = "ELASTICO_NVRTC")]
+    #[arg(long, value_name = "FILE", env = "ELASTICO_NVRTC", value_parser = path())]
     nvrtc_library: Option<PathBuf>,
 
     /// cuBLASLt, libcublasLt.so.13
-    #[arg(long, value_name = "FILE", env = "ELASTICO_CUBLASLT")]
+    #[arg(long, value_name = "FILE", env = "ELASTICO_CUBLASLT", value_parser = path())]
     cublas_lt_library: Option<PathBuf>,
 
     /// The folder of libcupti.so.13 and libnvperf_host.so
-    #[arg(long, value_name = "FOLDER", env = "ELASTICO_CUPTI_DIR")]
+    #[arg(long, value_name = "FOLDER", env = "ELASTICO_CUPTI_DIR", value_parser = path())]
     cupti_dir: Option<PathBuf>,
 }
 
@@ -77,6 +77,12 @@ impl LibraryArguments {
             cupti_folder: given(&self.cupti_dir),
         }
     }
+}
+
+/// A path that may be empty: a variable that is set to nothing is not set.
+fn path() -> impl clap::builder::TypedValueParser<Value = PathBuf> {
+    use clap::builder::TypedValueParser as _;
+    clap::builder::OsStringValueParser::new().map(PathBuf::from)
 }
 
 fn device(text: &str) -> Result<usize, String> {

@@ -1,6 +1,7 @@
 //! The `elastico` command as a user meets it.
 
 mod architecture;
+mod artefacts;
 mod bad_input;
 mod doctor;
 mod exec;
