@@ -62,11 +62,7 @@ pub(crate) fn check_level(level: f64) -> Result<(), Error> {
     if level > 0.5 && level < 1.0 {
         Ok(())
     } else {
-        Err(Error::Setting {
-            what: "`level`, the share of slowdowns under the upper bound,",
-            value: level,
-            range: "over 0.5 and below 1",
-        })
+        Err(Error::Setting { what: "`level`", value: level, range: "a share over 0.5 and below 1" })
     }
 }
 

@@ -417,11 +417,7 @@ pub(crate) fn check_limit(limit: f64) -> Result<(), Error> {
     if limit.is_finite() && limit > 1.0 {
         Ok(())
     } else {
-        Err(Error::Setting {
-            what: "`limit`, the slowdown that is still safe,",
-            value: limit,
-            range: "above 1",
-        })
+        Err(Error::Setting { what: "`limit`", value: limit, range: "a slowdown above 1" })
     }
 }
 

@@ -206,6 +206,7 @@ pub(crate) fn model_of(
         .collect();
     let mut metadata = ModelMetadata::new(schema.clone(), "random");
     metadata.devices = vec!["h100".into()];
+    metadata.sharing_modes = vec!["mps".into(), "time_slice".into()];
     metadata.scores.insert("random_pair".into(), [("mape".into(), 0.1), ("r2".into(), f64::NAN)].into());
     ModelSpec {
         schema,

@@ -315,7 +315,7 @@ impl LearnerOptions {
         }
         if !(2..=50).contains(&self.inner_folds) {
             let (value, range) = (self.inner_folds as f64, "2 to 50");
-            return Err(Error::Setting { what: "the number of inner folds", value, range });
+            return Err(Error::Setting { what: "`inner_folds`", value, range });
         }
         if let Some(refused) = self.candidates.iter().find(|learner| !learner.is_exportable()) {
             return Err(Error::Candidate { learner: *refused });

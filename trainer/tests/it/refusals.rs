@@ -25,6 +25,10 @@ fn rows_that_cannot_be_used_are_named() {
         "row 3 of `pairs` has outcome `ok`, but `slowdown_ratio` is NaN"
     );
     assert!(message(|_, pairs| pairs[4].slowdown_ratio = -1.0).contains("row 4 of `pairs`"));
+    let examples =
+        from_rows(|_, pairs| (pairs[4].slowdown_ratio, pairs[5].slowdown_ratio) = (0.4, 1e9)).unwrap();
+    assert_eq!(examples.out_of_range(), 2);
+    assert_eq!(examples.origin.left_out["slowdown_ratio outside 0.5 to 1000"], 2);
     assert_eq!(
         message(|_, pairs| pairs[5].sharing = "mpz".into()),
         "row 5 of `pairs`: column `sharing` holds `mpz`"
@@ -207,7 +211,7 @@ fn settings_outside_their_range_are_refused() {
     let plain = EvaluateOptions::default;
     assert_eq!(
         refused(EvaluateOptions { limit: 1.0, ..plain() }),
-        "the limit of a safe slowdown is 1, it must be above 1"
+        "`limit` is 1, it must be a slowdown above 1"
     );
     let forest = |change: fn(&mut LearnerOptions)| {
         let mut settings = LearnerOptions::default();
@@ -220,6 +224,6 @@ fn settings_outside_their_range_are_refused() {
         forest(|settings| settings.extra_trees.max_depth = Some(1)).contains("`extra_trees.max_depth` is 1")
     );
     let level = TrainOptions { level: 1.0, ..TrainOptions::default() };
-    assert!(train(&examples, &level).unwrap_err().to_string().contains("level of the upper bound is 1"));
+    assert!(train(&examples, &level).unwrap_err().to_string().contains("`level` is 1, it must be"));
     assert!(rules(&examples, f64::NAN).is_err());
 }
