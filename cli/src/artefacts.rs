@@ -61,6 +61,9 @@ impl Artefacts {
                 ));
             }
             if let Some(dataset) = place.ancestors().skip(1).find(|folder| is_dataset(folder)) {
+                // As the user wrote it, where that can be told.
+                let dataset =
+                    path.ancestors().skip(1).find(|folder| resolve(folder) == dataset).unwrap_or(dataset);
                 return Err(usage(
                     format!("`{}` lies inside the dataset `{}`", path.display(), dataset.display()),
                     another(),

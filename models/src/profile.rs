@@ -105,14 +105,10 @@ impl WorkloadProfile {
         }
         let at_shares = self.shares.iter().flat_map(|point| &point.fields);
         for name in self.fields.keys().chain(self.shares.iter().flat_map(|point| point.fields.keys())) {
-            crate::schema::check_field(name)?;
             if let Some(near) = mistyped(name) {
-                return Err(Error::FeatureName {
-                    name: name.clone(),
-                    reason: format!("no isolated run of {} gives such a field", self.workload),
-                    suggestion: Some(near.to_owned()),
-                });
+                return refuse(name, format!("is no field of a run alone, did you mean `{near}`?"));
             }
+            crate::schema::check_field(name)?;
         }
         for (name, value) in self.fields.iter().chain(at_shares) {
             if !value.is_finite() || value.abs() > f64::from(f32::MAX) {

@@ -147,6 +147,7 @@ fn most(unit: &str) -> Option<f64> {
 
 /// A number in as few digits as tell what it is.
 fn short(number: f64) -> String {
-    let plain = number == 0.0 || (1e-4..1e9).contains(&number.abs());
-    if plain { number.to_string() } else { format!("{number:e}") }
+    let rounded = format!("{number:.3e}").parse().unwrap_or(number);
+    let plain = rounded == 0.0 || (1e-4..1e9).contains(&rounded.abs());
+    if plain { rounded.to_string() } else { format!("{rounded:e}") }
 }
