@@ -229,6 +229,11 @@ pub(crate) fn assign(
             beside.job, beside.sharing, beside.slowdown, beside.slowdown_upper, beside.limit
         ),
     };
+    if !shape.settings.is_empty() {
+        let settings: Vec<String> =
+            shape.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        why.push_str(&format!(", started with {}", settings.join(" ")));
+    }
     if restarts {
         why.push_str(", after a restart");
     }

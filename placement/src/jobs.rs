@@ -100,7 +100,7 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<Current>,
     /// Time that a change of its shape costs: checkpoint, restart, warm-up. It counts where `current` is given; 30 s is what
-    /// Pollux assumes.
+    /// the simulations of Pollux charge.
     #[serde(default = "half_a_minute")]
     pub switch_seconds: f64,
     /// Measured shapes; they take precedence over the profile. A job has these, or `batch`, or `goodput`.

@@ -58,7 +58,12 @@ const fn ten_seconds() -> f64 {
 
 impl Objective {
     /// [`Self::Srpt`] with its defaults: an hour of waiting doubles the weight, 10 s are the least remaining time.
-    pub const SRPT: Self = Self::Srpt { ageing_seconds: an_hour(), least_seconds: ten_seconds() };
+    pub const SRPT: Self = Self::srpt(an_hour());
+
+    /// [`Self::Srpt`] with another ageing.
+    pub const fn srpt(ageing_seconds: f64) -> Self {
+        Self::Srpt { ageing_seconds, least_seconds: ten_seconds() }
+    }
 
     /// What a job of weight 1 is worth at a normalised throughput: 0 at 0, and never falling.
     pub fn utility(self, throughput: f64) -> f64 {

@@ -38,6 +38,18 @@ pub(crate) struct State {
     /// What is maximised
     #[arg(long, value_enum, default_value_t)]
     objective: Aim,
+
+    /// Exponent of the objective `power`, below 1 and not 0; the lower, the closer to max-min
+    #[arg(long, required_if_eq("objective", "power"), allow_negative_numbers = true, value_name = "P")]
+    power: Option<f64>,
+
+    /// Of the objective `srpt`: the waiting after which the weight of a job has doubled
+    #[arg(long, default_value_t = 3600.0, value_name = "SECONDS")]
+    ageing_seconds: f64,
+
+    /// How long a job is expected to stay in a shape, so that it moves only for more than a restart costs
+    #[arg(long, default_value_t = Options::default().horizon_seconds, value_name = "SECONDS")]
+    horizon_seconds: f64,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
@@ -47,6 +59,10 @@ enum Aim {
     Throughput,
     /// The sum of weighted logarithms: fairer
     Log,
+    /// Shortest remaining time first, with ageing; every job needs `work_steps`
+    Srpt,
+    /// Powers of the throughputs, see --power: from throughput (1) to max-min fairness
+    Power,
 }
 
 /// A state that has been read.
@@ -59,10 +75,13 @@ pub(crate) struct Read {
 
 impl State {
     pub(crate) fn options(&self) -> Options {
-        let mut options = Options { limit: self.limit, ..Options::default() };
-        options.objective = match self.objective {
-            Aim::Throughput => Objective::Throughput,
-            Aim::Log => Objective::Log,
+        let horizon_seconds = self.horizon_seconds;
+        let mut options = Options { limit: self.limit, horizon_seconds, ..Options::default() };
+        options.objective = match (self.objective, self.power) {
+            (Aim::Throughput, _) => Objective::Throughput,
+            (Aim::Log, _) => Objective::Log,
+            (Aim::Srpt, _) => Objective::srpt(self.ageing_seconds),
+            (Aim::Power, power) => Objective::Power { p: power.unwrap_or(f64::NAN) },
         };
         if !self.sharing.is_empty() {
             options.sharing.clone_from(&self.sharing);

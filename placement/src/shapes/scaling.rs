@@ -17,10 +17,12 @@ pub struct ScalingLaw {
 }
 
 impl Default for ScalingLaw {
-    /// 0.9 and 0.8: an assumption, not a measurement, which is why such shapes are marked `assumed`. Measured points of the
-    /// job replace it.
+    /// 0.7 and 0.2: with these the median of the throughputs in ElasticFlow's tables is met from their first point (15
+    /// curves of training with a fixed global batch on 1 to 64 A100; Gu et al., ASPLOS 2023); half of the points are off by
+    /// more than a factor of 1.2. Still an assumption about another job, which is why such shapes are marked `assumed`;
+    /// measured points of the job replace it.
     fn default() -> Self {
-        Self { within_node: 0.9, across_nodes: 0.8 }
+        Self { within_node: 0.7, across_nodes: 0.2 }
     }
 }
 
@@ -82,7 +84,9 @@ mod tests {
         near(both.across_nodes, 0.4);
         let inside = law.fitted(&points(&[1, 8]), 8);
         near(inside.within_node, 0.7);
-        near(inside.across_nodes, 0.7);
+        near(inside.across_nodes, law.across_nodes);
+        let hopeful = ScalingLaw { across_nodes: 0.9, ..law };
+        near(hopeful.fitted(&points(&[1, 8]), 8).across_nodes, 0.7);
         let outside = law.fitted(&points(&[8, 16]), 8);
         near(outside.within_node, law.within_node);
         near(outside.across_nodes, 0.4);

@@ -349,3 +349,14 @@ fn mistakes_in_families_are_answered_with_their_line() {
     ];
     insta::assert_snapshot!(texts.join("\n\n"));
 }
+
+#[test]
+fn the_example_of_families_is_placed_as_it_was() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let cluster = Cluster::read(&folder.join("cluster.toml")).unwrap();
+    let jobs = Jobs::read(&folder.join("families.toml")).unwrap();
+    let allocator = Allocator::new(cluster, Options::default());
+    let placement = allocator.solve(&jobs, &Profiles::default(), None).unwrap();
+    assert_eq!(check(&placement, allocator.cluster()), vec![]);
+    insta::assert_snapshot!(placement);
+}
