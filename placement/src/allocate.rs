@@ -17,6 +17,7 @@ use crate::problem::{Choice, PriceTable};
 use crate::provenance::Basis;
 use crate::resources::{Amounts, RESOURCES, cost};
 use crate::rounding::Rounder;
+use crate::settings;
 use elastico_models::{Predictor, Profiles};
 use std::collections::BTreeSet;
 
@@ -230,9 +231,7 @@ pub(crate) fn assign(
         ),
     };
     if !shape.settings.is_empty() {
-        let settings: Vec<String> =
-            shape.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        why.push_str(&format!(", started with {}", settings.join(" ")));
+        why.push_str(&format!(", started with {}", settings::in_words(&shape.settings)));
     }
     if restarts {
         why.push_str(", after a restart");

@@ -8,6 +8,7 @@ use crate::pairing::PairTable;
 use crate::placement::{Assignment, Entry, Placement, Waiting};
 use crate::provenance::Basis;
 use crate::resources::{RESOURCES, Resource, Resources, cost};
+use crate::settings::{self, Settings};
 use crate::shapes::{Dropped, Origin};
 use elastico_core::{JobId, PoolId, SharingMode};
 use elastico_models::Profiles;
@@ -36,6 +37,9 @@ pub struct PricedShape {
     pub surplus: f64,
     /// Where its performance comes from.
     pub origin: Origin,
+    /// What its entry point is started with.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
     /// What it takes.
     pub amounts: Resources,
     /// What each resource adds to the price; resources without a price are absent.
@@ -139,6 +143,7 @@ impl Allocator {
                     price,
                     surplus: column.value - price,
                     origin: shape.origin,
+                    settings: shape.settings.clone(),
                     amounts: shape.resources,
                     parts: parts
                         .map(|resource| {
@@ -259,11 +264,16 @@ impl fmt::Display for Explanation {
             (None, None) => writeln!(f, "{} is not in the placement", self.job)?,
         }
         for shape in &self.shapes {
-            writeln!(
-                f,
-                "  {} x {}  value {:.3}  price {:.3}  surplus {:.3}",
-                shape.pool, shape.gpus, shape.value, shape.price, shape.surplus
-            )?;
+            let line = format!(
+                "  {} x {}  value {:.3}  price {:.3}  surplus {:.3}  {}",
+                shape.pool,
+                shape.gpus,
+                shape.value,
+                shape.price,
+                shape.surplus,
+                settings::in_words(&shape.settings)
+            );
+            writeln!(f, "{}", line.trim_end())?;
         }
         for dropped in &self.dropped {
             let gpus = dropped.gpus.map(|gpus| format!(" x {gpus}")).unwrap_or_default();

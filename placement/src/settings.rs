@@ -89,3 +89,8 @@ pub(crate) fn choose(settings: &mut Settings, name: &str, value: u32) {
         settings.insert(name.to_owned(), value.into());
     }
 }
+
+/// `name=value` of all, in the order of the names.
+pub(crate) fn in_words(settings: &Settings) -> String {
+    settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}

@@ -13,7 +13,7 @@ pub use scaling::ScalingLaw;
 use crate::cluster::{Cluster, Pool};
 use crate::jobs::{Current, Job, MeasuredShape};
 use crate::resources::Resources;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use elastico_core::{JobId, PoolId, WorkloadKind};
 use elastico_models::{Profiles, WorkloadProfile};
 use serde::{Deserialize, Serialize};
@@ -281,9 +281,8 @@ impl ShapeFamily {
                 }));
             }
             if let Some(reason) = reason {
-                let settings: Vec<String> =
-                    candidate.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                let prefix = if settings.is_empty() { String::new() } else { settings.join(" ") + ": " };
+                let settings = settings::in_words(&candidate.settings);
+                let prefix = if settings.is_empty() { settings } else { settings + ": " };
                 drop(Some(candidate.gpus), prefix + &reason);
                 continue;
             }

@@ -71,7 +71,7 @@ fn tables(explanation: &Explanation) -> Vec<Table> {
 }
 
 fn shapes(explanation: &Explanation, title: String) -> Table {
-    let columns = vec![
+    let mut columns = vec![
         Column::text("pool"),
         Column::number("gpus", "").label("GPUs"),
         Column::number("value", ""),
@@ -80,10 +80,14 @@ fn shapes(explanation: &Explanation, title: String) -> Table {
         Column::text("dearest").label("dearest part"),
         Column::text("origin").label("performance"),
     ];
+    let with_settings = explanation.shapes.iter().any(|shape| !shape.settings.is_empty());
+    if with_settings {
+        columns.push(Column::text("settings"));
+    }
     let mut shapes = Table::new(&explanation.schema, title, columns);
     for shape in &explanation.shapes {
         let dearest = shape.parts.iter().max_by(|a, b| a.1.total_cmp(b.1));
-        shapes.push(vec![
+        let mut cells = vec![
             shape.pool.as_str().into(),
             Value::Count(u64::from(shape.gpus)),
             Value::number(shape.value, 3),
@@ -91,7 +95,12 @@ fn shapes(explanation: &Explanation, title: String) -> Table {
             Value::number(shape.surplus, 3),
             dearest.map_or(Value::Missing, |(resource, _)| resource.as_str().into()),
             format!("{:?}", shape.origin).to_lowercase().into(),
-        ]);
+        ];
+        if with_settings {
+            let settings = shape.settings.iter().map(|(name, value)| format!("{name}={value}"));
+            cells.push(settings.collect::<Vec<_>>().join(" ").into());
+        }
+        shapes.push(cells);
     }
     shapes
 }

@@ -23,10 +23,10 @@ pub(super) fn is_covered(shapes: &[Shape], at: usize, with_memory: bool) -> bool
     let shape = &shapes[at];
     shapes.iter().enumerate().any(|(other_at, other)| {
         other_at != at
-            && other.pool == shape.pool
-            && other.is_whole() == shape.is_whole()
             && covers(other, shape, with_memory)
             && (other_at < at || !covers(shape, other, with_memory))
+            && other.is_whole() == shape.is_whole()
+            && other.pool == shape.pool
     })
 }
 
