@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let predictor = arguments.model.load()?;
-    let read = arguments.state.read(predictor.as_deref(), talk)?;
+    let read = arguments.state.read(&arguments.model, predictor.as_deref(), talk)?;
     let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
     let explanation = read.allocator.explain(
         &placement,

@@ -23,7 +23,7 @@ pub(crate) struct State {
     #[arg(long, value_name = "FILE")]
     jobs: PathBuf,
 
-    /// Workload profiles, from `dataset export --table profiles`
+    /// Workload profiles, from `dataset export --table profiles` [default: those beside the model, `MODEL.profiles.json`]
     #[arg(long, value_name = "FILE")]
     profiles: Option<PathBuf>,
 
@@ -89,14 +89,20 @@ impl State {
         options
     }
 
-    pub(crate) fn read(&self, predictor: Option<&dyn Predictor>, talk: Talk) -> anyhow::Result<Read> {
-        self.read_with(&Jobs::default(), predictor, talk)
+    pub(crate) fn read(
+        &self,
+        model: &OptionalModel,
+        predictor: Option<&dyn Predictor>,
+        talk: Talk,
+    ) -> anyhow::Result<Read> {
+        self.read_with(&Jobs::default(), model, predictor, talk)
     }
 
     /// Reads the state; the table of pairs knows the workloads of `new` jobs too.
     pub(crate) fn read_with(
         &self,
         new: &Jobs,
+        model: &OptionalModel,
         predictor: Option<&dyn Predictor>,
         talk: Talk,
     ) -> anyhow::Result<Read> {
@@ -106,7 +112,8 @@ impl State {
             warn_of_strangers(predictor, devices, talk);
         }
         let jobs = Jobs::read(&self.jobs)?;
-        let profiles = self.profiles.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
+        let profiles = self.profiles.clone().or_else(|| model.profiles(talk));
+        let profiles = profiles.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
         let all = Jobs { job: jobs.job.iter().chain(&new.job).cloned().collect() };
         let table =
             predictor.map(|predictor| allocator.pair_table(&all, &profiles, predictor)).transpose()?;
@@ -126,6 +133,15 @@ pub(crate) struct OptionalModel {
 }
 
 impl OptionalModel {
+    /// Profiles that were shipped with the model.
+    fn profiles(&self, talk: Talk) -> Option<PathBuf> {
+        let beside = self.model.as_ref()?.with_extension("profiles.json");
+        beside.is_file().then(|| {
+            talk.say(format!("profiles of `{}`", beside.display()));
+            beside
+        })
+    }
+
     pub(crate) fn load(&self) -> anyhow::Result<Option<Box<dyn Predictor>>> {
         self.model.as_deref().map(|model| self.engine.load(model)).transpose()
     }
@@ -168,7 +184,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let inputs = [&state.cluster, &state.jobs].into_iter().chain(others.into_iter().flatten());
     let artefacts = Artefacts::files(out.map(|out| ("--out", out.as_path())), arguments.force, inputs)?;
     let predictor = arguments.model.load()?;
-    let read = arguments.state.read(predictor.as_deref(), talk)?;
+    let read = arguments.state.read(&arguments.model, predictor.as_deref(), talk)?;
     if predictor.is_none() {
         talk.say("no --model: no job shares a GPU");
     }

@@ -326,7 +326,7 @@ impl Scene {
     /// Reads the state; the predictor is asked about the workloads of the new jobs too.
     fn read(&self, new: &Jobs, talk: Talk) -> anyhow::Result<Read> {
         let predictor = self.model.load()?;
-        self.state.read_with(new, predictor.as_deref(), talk)
+        self.state.read_with(new, &self.model, predictor.as_deref(), talk)
     }
 
     #[expect(clippy::unused_self, reason = "the scene is what is solved")]
