@@ -108,17 +108,22 @@ impl WorkloadProfile {
             if let Some(near) = mistyped(name) {
                 return refuse(name, format!("is no field of a run alone, did you mean `{near}`?"));
             }
-            crate::schema::check_field(name)?;
+            if crate::schema::check_field(name).is_err() {
+                return refuse(
+                    name,
+                    "is no field: one is lower case and ends in a unit, as `l2_hit_ratio`".into(),
+                );
+            }
         }
         for (name, value) in self.fields.iter().chain(at_shares) {
             if !value.is_finite() || value.abs() > f64::from(f32::MAX) {
-                return refuse(name, format!("is {value}, it must be finite"));
+                return refuse(name, format!("is {value:e}, it must be finite"));
             }
             if *value < 0.0 {
                 return refuse(name, format!("is {value}, it must not be negative"));
             }
             if *value > 1.0 && is_ratio(name) {
-                return refuse(name, format!("is {value}, a ratio is at most 1"));
+                return refuse(name, format!("is {value:e}, a ratio is at most 1"));
             }
         }
         if self.fields.get("step_seconds").is_some_and(|seconds| *seconds <= 0.0) {

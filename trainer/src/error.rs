@@ -203,6 +203,11 @@ impl Hint for Error {
         match self {
             Self::Dataset(source) => source.hint(),
             Self::Models(source) => source.hint(),
+            Self::NoExamples { reason } if reason.contains("slowdown_ratio outside") => Some(
+                "see whether the columns of the times alone and beside are swapped, or their units differ; no model file holds \
+                 such slowdowns"
+                    .into(),
+            ),
             Self::NoExamples { .. } => Some(
                 "`elastico dataset inspect` lists the rows by outcome; flagged rows can be included by name"
                     .into(),

@@ -195,7 +195,8 @@ pub(crate) fn dataset_table(dataset: &Dataset, predictor: &dyn Predictor) -> any
 }
 
 fn from_profiles(arguments: &Arguments, file: &Path, predictor: &dyn Predictor) -> anyhow::Result<Batch> {
-    let profiles = Profiles::read(file)?;
+    let profiles = Profiles::read(file)
+        .with_context(|| format!("cannot use the workload profiles `{}`", file.display()))?;
     if profiles.is_empty() {
         return Err(usage(
             format!("`{}` holds no profile", file.display()),
