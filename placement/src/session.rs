@@ -118,11 +118,13 @@ impl<'a> Session<'a> {
     /// A job comes. Nobody is moved for it.
     ///
     /// # Errors
-    /// [`Error::Duplicate`] for the name of a job that is here already.
+    /// [`Error::Duplicate`] for the name of a job that is here already, [`Error::Job`] where the objective asks for what it does
+    /// not say.
     pub fn submit(&mut self, mut job: Job) -> Result<Decision, Error> {
         if self.names.contains_key(&job.id) {
             return Err(Error::Duplicate { id: job.id.to_string() });
         }
+        self.allocator.options().objective.check_jobs(std::slice::from_ref(&job))?;
         job.current = None;
         let at = self.push(job);
         Ok(if self.start(at) {

@@ -10,7 +10,9 @@ use elastico_core::SharingMode;
 use elastico_models::{Predictor, Profiles};
 use elastico_placement::{Allocator, Cluster, Jobs, Objective, Options, PairTable, Placement};
 use elastico_report::{Column, Table, Value};
+use serde::Serialize;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// The state of a cluster: who wants to run, on what, and what is known about it.
 #[derive(Debug, clap::Args)]
@@ -183,6 +185,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let others = [&state.profiles, &arguments.model.model];
     let inputs = [&state.cluster, &state.jobs].into_iter().chain(others.into_iter().flatten());
     let artefacts = Artefacts::files(out.map(|out| ("--out", out.as_path())), arguments.force, inputs)?;
+    let begin = Instant::now();
     let predictor = arguments.model.load()?;
     let read = arguments.state.read(&arguments.model, predictor.as_deref(), talk)?;
     if predictor.is_none() {
@@ -191,16 +194,35 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     if arguments.serve {
         return super::serve::run(&read.allocator, read.jobs, &read.profiles, predictor.as_deref(), talk);
     }
+    let read_seconds = begin.elapsed().as_secs_f64();
+    let begin = Instant::now();
     let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
+    let solve_seconds = begin.elapsed().as_secs_f64();
     if let Some(out) = out {
         artefacts.write(&[&json(&placement)?])?;
         talk.say(format!("wrote `{}`", out.display()));
     }
-    output::answer(arguments.format, &placement, &tables(&placement))?;
+    let timings = Timings { read_and_predict_seconds: read_seconds, solve_seconds };
+    output::answer(arguments.format, &Timed { placement: &placement, timings }, &tables(&placement))?;
     // Jobs that wait because the cluster is full are no failure; jobs that can never run are a no.
     let infeasible =
         placement.waiting.iter().any(|job| job.reason == elastico_placement::WaitReason::NoShape);
     Ok(if infeasible { Ending::Negative } else { Ending::Done })
+}
+
+/// The answer on stdout. The file that `--out` writes has no times, so that it is the same each time.
+#[derive(Serialize)]
+struct Timed<'a> {
+    #[serde(flatten)]
+    placement: &'a Placement,
+    timings: Timings,
+}
+
+#[derive(Serialize)]
+struct Timings {
+    /// Files, and the predictor's answers about all pairs.
+    read_and_predict_seconds: f64,
+    solve_seconds: f64,
 }
 
 /// The artefact.

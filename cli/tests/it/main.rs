@@ -9,4 +9,5 @@ mod few_shot;
 mod gpu_campaign;
 mod next;
 mod road;
+mod serve;
 mod stand_ins;
