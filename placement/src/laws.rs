@@ -203,7 +203,7 @@ proptest! {
     /// one less costs. Where it is said to hold it is both.
     #[test]
     fn a_price_lies_between_one_more_and_one_less((size, seed) in sizes()) {
-        let options = Options { limit: 2.0, search: 0, ..Options::default() };
+        let options = Options { limit: 2.0, search: 0, tolerance: 1e-6, calls: 200, ..Options::default() };
         let made = generate(size, Seed(seed), &options.sharing);
         let allocator = Allocator::new(made.cluster.clone(), options);
         let profiles = Profiles::default();

@@ -350,12 +350,14 @@ fn side_columns() -> Vec<Column> {
 }
 
 fn side_values(side: &Side) -> Vec<Value> {
+    // Large values with three decimals would not leave room for the rest of the line.
+    let decimals = if side.bound < 1000.0 { 3 } else { 1 };
     vec![
         Value::Count(u64::from(side.gpus)),
-        Value::number(side.value, 3),
-        Value::number(side.bound, 3),
+        Value::number(side.value, decimals),
+        Value::number(side.bound, decimals),
         Value::number(side.gap, 4),
-        Value::number(side.throughput, 3),
+        Value::number(side.throughput, decimals),
         side.running.into(),
         side.pairs.into(),
         side.waiting.into(),

@@ -75,6 +75,8 @@ pub struct PriceAnswer {
     pub side: Side,
     /// How far at most the bound is above the best that prices can show, as a ratio: with a lower one no price is surer.
     pub dual_gap: f64,
+    /// A price is said to hold where it foretells the bound to this part of it.
+    pub holds_within_ratio: f64,
     /// The rate at which all that is used pays its list price; absent where a pool has no list price or nothing is short.
     pub money_per_value: Option<f64>,
     /// By pool, then resource. GPU slots are always there, host resources where they can be short.
@@ -85,9 +87,10 @@ pub struct PriceAnswer {
     pub basis: Basis,
 }
 
-/// Prices are compared at 1e-6 of the bound or finer, which takes a finer search than placing does.
+/// Prices are compared more finely than placing needs, where the search for them gets that far.
 const FINE: f64 = 1e-7;
 const CALLS: u32 = 400;
+const CONVERGED: f64 = 1e-6;
 /// How far the search for the upper end goes, as a multiple of the capacity and in units.
 const FARTHEST: f64 = 4.0;
 const FEWEST: f64 = 16.0;
@@ -95,7 +98,8 @@ const FEWEST: f64 = 16.0;
 struct Search<'a, 'b> {
     whatif: &'b WhatIf<'a>,
     options: Options,
-    base: Solved,
+    /// How far from the line a bound may be, in parts of it.
+    within: f64,
     solves: u32,
 }
 
@@ -112,53 +116,47 @@ impl WhatIf<'_> {
         let own = self.allocator.options();
         let options =
             Options { tolerance: own.tolerance.min(FINE), calls: own.calls.max(CALLS), ..own.clone() };
-        let base = self.solve(cluster.clone(), options.clone(), self.jobs)?;
+        let mut base = self.solve(cluster.clone(), options.clone(), self.jobs)?;
+        let mut search = Search { whatif: self, options, within: CONVERGED, solves: 1 };
+        if dual_gap(&base) > CONVERGED {
+            // Many pairs: the fine search ends unfinished, and the one that places is surer and faster.
+            search.options = own.clone();
+            search.within = CONVERGED.max(2.0 * own.tolerance);
+            search.solves = 2;
+            base = self.solve(cluster.clone(), own.clone(), self.jobs)?;
+        }
         let rate = money_per_value(&base.placement, cluster);
-        let mut search = Search { whatif: self, options, base, solves: 1 };
         let mut prices = Vec::new();
         for known in cluster.pool.iter().filter(|known| pool.is_none_or(|pool| known.id == *pool)) {
-            for price in search.listed(known) {
-                prices.push(search.price(known, &price, rate)?);
+            for price in listed(&base.placement, known) {
+                prices.push(search.price(&base, known, &price, rate)?);
             }
         }
-        let placement = &search.base.placement;
-        let lower = placement.prices.bound_lower;
         Ok(PriceAnswer {
             schema: PRICE_SCHEMA.to_owned(),
-            side: search.base.side(),
-            dual_gap: super::gap(lower, placement.bound),
+            side: base.side(),
+            dual_gap: dual_gap(&base),
+            holds_within_ratio: search.within,
             money_per_value: rate,
             prices,
             solves: search.solves,
-            basis: placement.basis.clone(),
+            basis: base.placement.basis,
         })
     }
 }
 
-impl Search<'_, '_> {
-    /// The prices of a pool, that of its slots first even where they can never be short.
-    fn listed(&self, pool: &Pool) -> Vec<Price> {
-        let placement = &self.base.placement;
-        let mut listed: Vec<Price> =
-            placement.prices.prices.iter().filter(|price| price.pool == pool.id).cloned().collect();
-        if !listed.iter().any(|price| price.resource == Resource::GpuSlots) {
-            let capacity = f64::from(pool.gpu_count());
-            let used = used_slots(placement, &pool.id);
-            listed.insert(
-                0,
-                Price {
-                    pool: pool.id.clone(),
-                    resource: Resource::GpuSlots,
-                    value_per_unit: 0.0,
-                    capacity,
-                    used_ratio: if capacity > 0.0 { used / capacity } else { 0.0 },
-                },
-            );
-        }
-        listed
-    }
+fn dual_gap(solved: &Solved) -> f64 {
+    super::gap(solved.placement.prices.bound_lower, solved.placement.prices.bound)
+}
 
-    fn price(&mut self, pool: &Pool, price: &Price, rate: Option<f64>) -> Result<ResourcePrice, Error> {
+impl Search<'_, '_> {
+    fn price(
+        &mut self,
+        base: &Solved,
+        pool: &Pool,
+        price: &Price,
+        rate: Option<f64>,
+    ) -> Result<ResourcePrice, Error> {
         let is_slots = price.resource == Resource::GpuSlots;
         let unit = match price.resource {
             Resource::GpuSlots | Resource::HostCores => 1.0,
@@ -168,14 +166,14 @@ impl Search<'_, '_> {
         let (mut holds_from, mut holds_to) = (0.0, None);
         if is_slots || price.value_per_unit > 0.0 {
             let units = price.capacity / unit;
-            one_more = Some(self.marginal(pool, price, unit, 1.0)?);
+            one_more = Some(self.marginal(base, pool, price, unit, 1.0)?);
             if units >= 1.0 {
-                one_less = Some(self.marginal(pool, price, unit, -1.0)?);
+                one_less = Some(self.marginal(base, pool, price, unit, -1.0)?);
             }
-            let lower = self.reach(pool, price, unit, -1.0, units.floor())?;
+            let lower = self.reach(base, pool, price, unit, -1.0, units.floor())?;
             holds_from = price.capacity - unit * lower;
             let farthest = (units * FARTHEST).max(FEWEST).floor();
-            let upper = self.reach(pool, price, unit, 1.0, farthest)?;
+            let upper = self.reach(base, pool, price, unit, 1.0, farthest)?;
             holds_to = (upper < farthest).then_some(price.capacity + unit * upper);
         }
         let per_hour = rate.map(|rate| price.value_per_unit * unit * rate);
@@ -199,7 +197,15 @@ impl Search<'_, '_> {
         })
     }
 
-    fn at(&mut self, pool: &Pool, resource: Resource, unit: f64, units: f64) -> Result<Solved, Error> {
+    /// So many units more; without the search for close calls where only the bound is asked for.
+    fn at(
+        &mut self,
+        pool: &Pool,
+        resource: Resource,
+        unit: f64,
+        units: f64,
+        options: Options,
+    ) -> Result<Solved, Error> {
         let cluster = self.whatif.allocator.cluster();
         let cluster = if resource == Resource::GpuSlots {
             resized(cluster, &pool.id, units as i64)?
@@ -207,12 +213,19 @@ impl Search<'_, '_> {
             with_host(cluster, &pool.id, resource, unit * units)
         };
         self.solves += 1;
-        self.whatif.solve(cluster, self.options.clone(), self.whatif.jobs)
+        self.whatif.solve(cluster, options, self.whatif.jobs)
     }
 
-    fn marginal(&mut self, pool: &Pool, price: &Price, unit: f64, sign: f64) -> Result<Marginal, Error> {
-        let solved = self.at(pool, price.resource, unit, sign)?;
-        let (mut base, mut other) = (self.base.side(), solved.side());
+    fn marginal(
+        &mut self,
+        base: &Solved,
+        pool: &Pool,
+        price: &Price,
+        unit: f64,
+        sign: f64,
+    ) -> Result<Marginal, Error> {
+        let solved = self.at(pool, price.resource, unit, sign, self.options.clone())?;
+        let (mut base, mut other) = (base.side(), solved.side());
         if sign > 0.0 {
             Side::order(&mut base, &mut other);
         } else {
@@ -229,10 +242,19 @@ impl Search<'_, '_> {
     }
 
     /// How many units away the bound still lies on the line of the price.
-    fn reach(&mut self, pool: &Pool, price: &Price, unit: f64, sign: f64, most: f64) -> Result<f64, Error> {
+    fn reach(
+        &mut self,
+        base: &Solved,
+        pool: &Pool,
+        price: &Price,
+        unit: f64,
+        sign: f64,
+        most: f64,
+    ) -> Result<f64, Error> {
         let mut holds = |units: f64| -> Result<bool, Error> {
-            let solved = self.at(pool, price.resource, unit, sign * units)?;
-            Ok(on_line(&self.base, &solved, pool))
+            let options = Options { search: 0, ..self.options.clone() };
+            let solved = self.at(pool, price.resource, unit, sign * units, options)?;
+            Ok(on_line(base, &solved, pool, self.within))
         };
         let (mut inside, mut outside, mut step) = (0.0, most + 1.0, 1.0_f64);
         while inside < most {
@@ -256,8 +278,8 @@ impl Search<'_, '_> {
     }
 }
 
-/// Whether the bound of another capacity lies on the line of the present prices, as far as both bounds are known.
-fn on_line(base: &Solved, other: &Solved, pool: &Pool) -> bool {
+/// Whether the bound of another capacity lies on the line of the present prices.
+fn on_line(base: &Solved, other: &Solved, pool: &Pool, within: f64) -> bool {
     let amounts = |solved: &Solved| -> Amounts {
         let pools = &solved.allocator.cluster().pool;
         pools.iter().find(|known| known.id == pool.id).map(Pool::amounts).unwrap_or_default()
@@ -268,14 +290,30 @@ fn on_line(base: &Solved, other: &Solved, pool: &Pool) -> bool {
         .filter(|at| prices[*at] > 0.0 && from[*at].is_finite())
         .map(|at| prices[at] * (to[at] - from[at]))
         .sum();
-    let unsure = |solved: &Solved| {
-        let prices = &solved.placement.prices;
-        (prices.bound - prices.bound_lower).max(0.0)
-    };
-    let scale = base.placement.bound.max(other.placement.bound);
-    let tolerance = unsure(base) + unsure(other) + 1e-6 * scale;
+    let scale = base.placement.prices.bound.max(other.placement.prices.bound);
     let line = base.placement.prices.bound + slope;
-    (other.placement.prices.bound - line).abs() <= tolerance
+    (other.placement.prices.bound - line).abs() <= within * scale
+}
+
+/// The prices of a pool, that of its slots first even where they can never be short.
+fn listed(placement: &Placement, pool: &Pool) -> Vec<Price> {
+    let mut listed: Vec<Price> =
+        placement.prices.prices.iter().filter(|price| price.pool == pool.id).cloned().collect();
+    if !listed.iter().any(|price| price.resource == Resource::GpuSlots) {
+        let capacity = f64::from(pool.gpu_count());
+        let used = used_slots(placement, &pool.id);
+        listed.insert(
+            0,
+            Price {
+                pool: pool.id.clone(),
+                resource: Resource::GpuSlots,
+                value_per_unit: 0.0,
+                capacity,
+                used_ratio: if capacity > 0.0 { used / capacity } else { 0.0 },
+            },
+        );
+    }
+    listed
 }
 
 fn used_slots(placement: &Placement, pool: &PoolId) -> f64 {

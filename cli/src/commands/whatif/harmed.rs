@@ -30,7 +30,14 @@ pub(super) fn tables(answer: &HarmedAnswer) -> Vec<Table> {
     vec![state, effects(&answer.schema, title, &answer.effects)]
 }
 
+/// Lines of a table of jobs at most; JSON has all.
+const LINES: usize = 30;
+
 pub(super) fn effects(schema: &str, title: impl Into<String>, effects: &[Effect]) -> Table {
+    let mut title = title.into();
+    if effects.len() > LINES {
+        title += &format!("; the worst {LINES} of {}, JSON has all", effects.len());
+    }
     let mut table = Table::new(
         schema,
         title,
@@ -44,7 +51,7 @@ pub(super) fn effects(schema: &str, title: impl Into<String>, effects: &[Effect]
             Column::text("breach"),
         ],
     );
-    for effect in effects {
+    for effect in effects.iter().take(LINES) {
         table.push(vec![
             effect.job.as_str().into(),
             effect.kind.as_str().into(),

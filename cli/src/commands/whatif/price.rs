@@ -38,9 +38,9 @@ pub(super) fn tables(answer: &PriceAnswer, per_hour: bool) -> Vec<Table> {
         ]);
     }
     let title = format!(
-        "solved {} times; bound within {:.4} % of the best that prices can show; {}",
+        "solved {} times; a price holds where it foretells the bound to {:.4} %; {}",
         answer.solves,
-        answer.dual_gap * 100.0,
+        answer.holds_within_ratio * 100.0,
         behind(&answer.basis)
     );
     vec![prices, sides(&answer.schema, title, &[("now", &answer.side)])]
