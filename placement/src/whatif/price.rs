@@ -91,6 +91,8 @@ pub struct PriceAnswer {
 const FINE: f64 = 1e-7;
 const CALLS: u32 = 400;
 const CONVERGED: f64 = 1e-6;
+/// Jobs that may share, at most, for the fine search to be tried.
+const FEW: usize = 200;
 /// How far the search for the upper end goes, as a multiple of the capacity and in units.
 const FARTHEST: f64 = 4.0;
 const FEWEST: f64 = 16.0;
@@ -114,12 +116,17 @@ impl WhatIf<'_> {
             cluster.get(pool.as_str())?;
         }
         let own = self.allocator.options();
-        let options =
-            Options { tolerance: own.tolerance.min(FINE), calls: own.calls.max(CALLS), ..own.clone() };
+        // With many pairs a fine search takes long and ends unfinished: there the one that places is surer and faster.
+        let is_small = self.table.is_none() || self.jobs.job.len() <= FEW;
+        let options = if is_small {
+            Options { tolerance: own.tolerance.min(FINE), calls: own.calls.max(CALLS), ..own.clone() }
+        } else {
+            own.clone()
+        };
         let mut base = self.solve(cluster.clone(), options.clone(), self.jobs)?;
-        let mut search = Search { whatif: self, options, within: CONVERGED, solves: 1 };
-        if dual_gap(&base) > CONVERGED {
-            // Many pairs: the fine search ends unfinished, and the one that places is surer and faster.
+        let within = if is_small { CONVERGED } else { CONVERGED.max(2.0 * own.tolerance) };
+        let mut search = Search { whatif: self, options, within, solves: 1 };
+        if is_small && dual_gap(&base) > CONVERGED {
             search.options = own.clone();
             search.within = CONVERGED.max(2.0 * own.tolerance);
             search.solves = 2;
