@@ -3,6 +3,8 @@
 //! HiGHS runs where `.venv/bin/python` of the repository has highspy (`pip install highspy numpy`). It solves the linear
 //! relaxation alone: no rounding, no places on nodes.
 
+#![allow(clippy::print_stdout, reason = "gaps and peers belong beside the times")]
+
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use elastico_core::Seed;
 use elastico_models::Profiles;
@@ -77,7 +79,7 @@ fn shapes(criterion: &mut Criterion) {
         let cold = solve(None);
         println!("{}", describe(name, &cold));
         group.bench_function(BenchmarkId::new("cold", name), |bencher| {
-            bencher.iter(|| black_box(solve(None)))
+            bencher.iter(|| black_box(solve(None)));
         });
         group.bench_function(BenchmarkId::new("warm", name), |bencher| {
             bencher.iter(|| black_box(solve(Some(&cold.prices))));

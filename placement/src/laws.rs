@@ -252,7 +252,9 @@ proptest! {
             if kind == 0 {
                 let placement = session.solve().unwrap();
                 prop_assert_eq!(check(&placement, &made.cluster), vec![]);
-                here.values_mut().for_each(|run| *run = None);
+                for run in here.values_mut() {
+                    *run = None;
+                }
                 for run in placement.assignments {
                     here.insert(run.job.to_string(), Some(run));
                 }
@@ -266,7 +268,8 @@ proptest! {
             }
             prop_assert_eq!(session.jobs(), here.len());
             // Each GPU has one job, or two that name each other.
-            let mut on: std::collections::BTreeMap<(String, u32, u32), Vec<&crate::Assignment>> = Default::default();
+            let mut on: std::collections::BTreeMap<(String, u32, u32), Vec<&crate::Assignment>> =
+                std::collections::BTreeMap::default();
             for run in here.values().flatten() {
                 for node in &run.nodes {
                     for gpu in &node.gpus {

@@ -6,12 +6,13 @@ use crate::jobs::{Current, Job, Jobs};
 use crate::nodes::{PoolNodes, Seat};
 use crate::pairing::PairTable;
 use crate::placement::{Assignment, Placement, Waiting};
-use crate::problem::{Choice, PriceTable};
+use crate::problem::{Choice, PriceTable, Single};
 use crate::resources::{Amounts, RESOURCES};
 use crate::{Error, Prices};
 use elastico_core::{JobId, suggest};
 use elastico_models::Profiles;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What became of a job.
@@ -61,12 +62,22 @@ impl std::fmt::Debug for Session<'_> {
     }
 }
 
-/// Orders by falling surplus; the bits of a float that is turned into an ordered whole number.
-type Rank = i64;
+/// Orders by falling surplus.
+#[derive(Clone, Copy, PartialEq)]
+struct Rank(f64);
 
-fn rank(surplus: f64) -> Rank {
-    let bits = surplus.to_bits() as i64;
-    -(if bits < 0 { i64::MIN.wrapping_sub(bits) } else { bits })
+impl Eq for Rank {}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.0.total_cmp(&self.0)
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl<'a> Session<'a> {
@@ -131,7 +142,7 @@ impl<'a> Session<'a> {
             self.runs(at)
         } else {
             let waiting = wait(&self.instance, &self.table_of_prices, &self.used, at);
-            self.waiting.insert((rank(self.surplus(at)), at));
+            self.waiting.insert((Rank(self.surplus(at)), at));
             Decision::Waits(waiting)
         })
     }
@@ -148,7 +159,7 @@ impl<'a> Session<'a> {
         let mut changed = Vec::new();
         match self.choices[at] {
             Choice::Waiting => {
-                self.waiting.remove(&(rank(self.surplus(at)), at));
+                self.waiting.remove(&(Rank(self.surplus(at)), at));
                 return Ok(Vec::new());
             }
             Choice::Single(_) => self.release(at),
@@ -159,7 +170,7 @@ impl<'a> Session<'a> {
                 self.release(at);
                 let single =
                     self.single_in(other, pool).expect("a pair is made of jobs with a shape of one GPU");
-                self.occupy(other, Choice::Single(single), seats);
+                self.occupy(other, Choice::Single(single), &seats);
                 changed.push(other);
             }
         }
@@ -193,7 +204,7 @@ impl<'a> Session<'a> {
         }
         for at in 0..self.jobs.len() {
             if self.choices[at] == Choice::Waiting {
-                self.waiting.insert((rank(self.surplus(at)), at));
+                self.waiting.insert((Rank(self.surplus(at)), at));
             }
         }
         Ok(placement)
@@ -226,16 +237,17 @@ impl<'a> Session<'a> {
         if let Some(other) = other {
             if let Ok(value) = self.instance.pair_value(at, other, pool) {
                 let choice = self.pair(at, other, pool, value);
-                self.occupy(at, choice, seats);
+                self.occupy(at, choice, &seats);
             }
         } else {
-            let columns = self.instance.problem.singles[at].iter();
-            let is_it = |column: &crate::problem::Single| {
-                self.instance.families[at].shapes[column.shape].pool == assignment.pool
-                    && column.demand[0] as u32 == assignment.shape.gpus
-            };
-            if let Some(single) = columns.into_iter().position(is_it) {
-                self.occupy(at, Choice::Single(single), seats);
+            let (columns, shapes) = (&self.instance.problem.singles[at], &self.instance.families[at].shapes);
+            // Two shapes of as many GPUs may differ in their settings; one that was kept only because it ran is none of a new job.
+            let same = |column: &Single| shapes[column.shape] == assignment.shape;
+            let alike =
+                |column: &Single| column.pool == pool && column.demand[0] as u32 == assignment.shape.gpus;
+            let single = columns.iter().position(same).or_else(|| columns.iter().position(alike));
+            if let Some(single) = single {
+                self.occupy(at, Choice::Single(single), &seats);
             }
         }
     }
@@ -273,9 +285,9 @@ impl<'a> Session<'a> {
     }
 
     /// Puts the job, of a pair both, on seats that are free.
-    fn occupy(&mut self, job: usize, choice: Choice, seats: Vec<Seat>) {
+    fn occupy(&mut self, job: usize, choice: Choice, seats: &[Seat]) {
         let Some((pool, demand)) = self.demand(job, choice) else { return };
-        for seat in &seats {
+        for seat in seats {
             self.nodes[pool].occupy(seat, &demand);
         }
         self.used[pool].iter_mut().zip(&demand).for_each(|(used, amount)| *used += amount);
@@ -286,7 +298,7 @@ impl<'a> Session<'a> {
         let is_alone = both.len() == 1 && demand[0] <= 1.0;
         for job in both {
             self.choices[job] = choice;
-            self.seats[job].clone_from(&seats);
+            self.seats[job] = seats.to_vec();
             if is_alone {
                 self.alone.insert(job);
             }
@@ -344,12 +356,12 @@ impl<'a> Session<'a> {
                 let seats = self.seats[other].clone();
                 self.release(other);
                 let choice = self.pair(job, other, at, value);
-                self.occupy(job, choice, seats);
+                self.occupy(job, choice, &seats);
                 return true;
             }
             let column = &self.instance.problem.singles[job][at];
             if let Some(seats) = self.nodes[column.pool].seat(&column.demand) {
-                self.occupy(job, Choice::Single(at), seats);
+                self.occupy(job, Choice::Single(at), &seats);
                 return true;
             }
         }

@@ -30,26 +30,26 @@ pub(super) struct Ways {
     classes: usize,
     /// Where those of a pair begin, by the upper triangle of classes.
     starts: Vec<u32>,
-    ways: Vec<Way>,
+    list: Vec<Way>,
 }
 
 impl Ways {
     /// Of the classes that are used.
     pub(super) fn of(table: &PairTable, device: usize, used: &[bool], limit: f64) -> Self {
         let classes = table.classes();
-        let mut found = Self { classes, starts: vec![0], ways: Vec::new() };
+        let mut found = Self { classes, starts: vec![0], list: Vec::new() };
         for a in 0..classes {
             for b in a..classes {
-                let first = found.ways.len();
+                let first = found.list.len();
                 if used[a] && used[b] {
                     for (slowdown, upper) in table.safe(device, a, b, limit) {
                         let way = Way { slowdown: slowdown.map(|ratio| ratio.max(1.0)), upper };
-                        if !found.ways[first..].iter().any(|kept| kept.dominates(&way)) {
-                            found.ways.push(way);
+                        if !found.list[first..].iter().any(|kept| kept.dominates(&way)) {
+                            found.list.push(way);
                         }
                     }
                 }
-                found.starts.push(found.ways.len() as u32);
+                found.starts.push(found.list.len() as u32);
             }
         }
         found
@@ -59,7 +59,7 @@ impl Ways {
     pub(super) fn get(&self, a: usize, b: usize) -> impl Iterator<Item = Way> + Clone {
         let (low, high) = (a.min(b), a.max(b));
         let at = low * (2 * self.classes - low + 1) / 2 + (high - low);
-        let ways = &self.ways[self.starts[at] as usize..self.starts[at + 1] as usize];
+        let ways = &self.list[self.starts[at] as usize..self.starts[at + 1] as usize];
         ways.iter().map(move |way| if a > b { way.swapped() } else { *way })
     }
 }
