@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         bias: 1.2,
         link,
     };
-    let calibrated = |base, residual| {
+    let calibrated = |base, residual: Option<Forest>| {
         Body::Calibrated(Box::new(Calibrated {
             base,
             scale: 0.9,
