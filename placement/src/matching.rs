@@ -124,61 +124,6 @@ enum End {
     Person(usize),
 }
 
-/// Bidding of one person after the other, before a shortest path is looked for.
-struct Bids<'a> {
-    arcs: &'a [(usize, usize, f64, usize)],
-    start: &'a [usize],
-    profit: &'a mut [f64],
-    price: &'a mut [f64],
-}
-
-impl Bids<'_> {
-    /// A person takes the object that it likes best and pays what the second best, or none, is worth less to it; whoever had the
-    /// object bids next (row reduction of Jonker & Volgenant 1987, an auction without increments). Returns who is left when
-    /// bids no longer move prices, or are many: it needs a path. Persons out of the bidding keep to what they have: their
-    /// object is tight, and no other is worth more to them.
-    fn run(
-        &mut self,
-        person: usize,
-        arc_of: &mut [Option<usize>],
-        holder: &mut [Option<usize>],
-    ) -> Option<usize> {
-        const MOST_BIDS: usize = 64;
-        let mut root = person;
-        for _ in 0..MOST_BIDS {
-            let (mut best, mut second, mut at) = (0.0, 0.0, None);
-            for arc in self.start[root]..self.start[root + 1] {
-                let worth = self.arcs[arc].2 - self.price[self.arcs[arc].1];
-                if worth > best {
-                    (second, best, at) = (best, worth, Some(arc));
-                } else if worth > second {
-                    second = worth;
-                }
-            }
-            let Some(arc) = at else {
-                self.profit[root] = 0.0;
-                return None;
-            };
-            let object = self.arcs[arc].1;
-            let before = holder[object];
-            if before.is_some() && best - second <= 1e-12 * best {
-                return Some(root);
-            }
-            holder[object] = Some(arc);
-            arc_of[root] = Some(arc);
-            let Some(before) = before else {
-                self.profit[root] = best;
-                return None;
-            };
-            self.price[object] += best - second;
-            self.profit[root] = second;
-            root = self.arcs[before].0;
-            arc_of[root] = None;
-        }
-        Some(root)
-    }
-}
-
 /// Persons and objects are numbered alike. Returns profits, prices, and the matched arcs.
 ///
 /// Persons enter one by one. Matched arcs are tight, persons without an object have profit 0 and objects without a
@@ -199,9 +144,7 @@ fn assign(nodes: usize, arcs: &[(usize, usize, f64, usize)]) -> (Vec<f64>, Vec<f
     let mut via = vec![usize::MAX; nodes];
     let (mut objects, mut persons): (Vec<usize>, Vec<(usize, f64)>) = (Vec::new(), Vec::new());
     let mut heap = BinaryHeap::new();
-    for person in (0..nodes).filter(|node| start[*node] < start[node + 1]) {
-        let mut bids = Bids { arcs, start: &start, profit: &mut profit, price: &mut price };
-        let Some(root) = bids.run(person, &mut arc_of, &mut holder) else { continue };
+    for root in (0..nodes).filter(|node| start[*node] < start[node + 1]) {
         let best =
             arcs[start[root]..start[root + 1]].iter().map(|arc| arc.2 - price[arc.1]).fold(0.0, f64::max);
         profit[root] = best;
