@@ -57,7 +57,8 @@ fn highs(name: &str, made: &Generated, options: &Options) -> Option<(f64, f64)> 
     let answer = Command::new(python).arg(root.join("benches/highs.py")).arg(&file).output().ok()?;
     let _ = std::fs::remove_file(&file);
     let text = String::from_utf8(answer.stdout).ok()?;
-    let (seconds, optimum) = text.trim().split_once(' ')?;
+    // HiGHS greets on stdout.
+    let (seconds, optimum) = text.trim().lines().last()?.split_once(' ')?;
     Some((seconds.parse().ok()?, optimum.parse().ok()?))
 }
 
