@@ -165,10 +165,10 @@ fn assign(nodes: usize, arcs: &[(usize, usize, f64, usize)]) -> (Vec<f64>, Vec<f
             if distance + profit[person] < end.0 {
                 end = (distance + profit[person], End::Person(person));
             }
-            for (at, &(_, object, gain, _)) in
-                arcs.iter().enumerate().take(start[person + 1]).skip(start[person])
-            {
-                let reached = distance + (profit[person] + price[object] - gain).max(0.0);
+            let (first, profit_of) = (start[person], profit[person]);
+            for (offset, &(_, object, gain, _)) in arcs[first..start[person + 1]].iter().enumerate() {
+                let at = first + offset;
+                let reached = distance + (profit_of + price[object] - gain).max(0.0);
                 if reached >= to_object[object] || reached >= end.0 {
                     continue;
                 }
