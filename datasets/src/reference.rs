@@ -35,7 +35,7 @@ model file can hold: outside it, columns are swapped or a unit is another. The i
 | `[values]` `slowdown` | in their place: a column with the slowdown |
 | `[values]` `colocated_deviation` | standard deviation of the co-located value; becomes the interval, flagged `interval_one_deviation` |
 | `[values]` `isolated_at` | `full` (default), or `share`: measured at the share of the co-run |
-| `[values]` `slowdown_is_interference` | with `isolated_at = "share"`: record the interference as slowdown, flagged `slowdown_at_share`; otherwise the slowdown is null |
+| `[values]` `slowdown_is_interference` | with `isolated_at = "share"`: must be said: `true` records the interference as slowdown, flagged `slowdown_at_share`; `false` leaves the slowdown null |
 | `[counters]` | isolated column = `{ subject = column, co_runner = column, scale = factor }` |
 
 Lines of one pair are matched in the order of the file: the n-th line of a side is its n-th repeat. A line without its other

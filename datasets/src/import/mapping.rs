@@ -97,9 +97,9 @@ pub(super) struct Measured {
     #[serde(default)]
     pub(super) isolated_at: IsolatedAt,
     /// With `isolated_at = "share"` the slowdown against the full device is unknown. `true` records the interference in its
-    /// place, flagged `slowdown_at_share`; otherwise the slowdown is null.
+    /// place, flagged `slowdown_at_share`; `false` leaves the slowdown null.
     #[serde(default)]
-    pub(super) slowdown_is_interference: bool,
+    pub(super) slowdown_is_interference: Option<bool>,
 }
 
 /// The unit of a measured value.
@@ -213,8 +213,18 @@ impl Mapping {
         if values.colocated_deviation.is_some() && values.unit.is_none_or(|unit| unit == Unit::PerSecond) {
             return Err(refuse("values.colocated_deviation", "needs values in seconds or milliseconds"));
         }
-        if values.slowdown_is_interference && values.isolated_at == IsolatedAt::Full {
-            return Err(refuse("values.slowdown_is_interference", "needs `isolated_at = \"share\"`"));
+        match (values.slowdown_is_interference, values.isolated_at) {
+            (Some(true), IsolatedAt::Full) => {
+                return Err(refuse("values.slowdown_is_interference", "needs `isolated_at = \"share\"`"));
+            }
+            (None, IsolatedAt::Share) => {
+                return Err(refuse(
+                    "values.slowdown_is_interference",
+                    "must be said with `isolated_at = \"share\"`: `true` learns from the interference alone, `false` keeps rows from \
+                     which nothing can be learnt, since their slowdown against the full device is unknown",
+                ));
+            }
+            _ => {}
         }
         let columns = &self.columns;
         for (field, column, constant) in [

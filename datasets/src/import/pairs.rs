@@ -90,7 +90,7 @@ pub fn pairs_csv(csv: &Path, mapping: &Path) -> Result<Dataset, Error> {
         rows.alone(row, Place::Line(line));
     }
     let mut facts = plan.facts.clone();
-    if plan.values.slowdown_is_interference {
+    if plan.values.slowdown_is_interference == Some(true) {
         facts.insert(
             "slowdown".to_owned(),
             "isolated times are at the share: slowdown_ratio is the interference alone, the partition effect is unknown"
@@ -184,7 +184,7 @@ fn match_sides(
 
 fn pair_row(plan: &Mapping, key: &TrialKey, side: &str, line: &Line) -> PairRow {
     let at_share = plan.values.isolated_at == IsolatedAt::Share;
-    let as_slowdown = !at_share || plan.values.slowdown_is_interference;
+    let as_slowdown = !at_share || plan.values.slowdown_is_interference == Some(true);
     let with_interval = as_slowdown && line.ratio_deviation.is_finite();
     let mut flags: Vec<&str> = plan.flags.iter().map(String::as_str).collect();
     let (subject_share, co_runner_share) = line.sharing.shares();
