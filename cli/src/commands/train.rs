@@ -8,7 +8,7 @@ use elastico_core::{DeviceKind, Seed};
 use elastico_datasets::Dataset;
 use elastico_models::Backend;
 use elastico_trainer::{
-    CalibrateOptions, ExampleOptions, Examples, Identities, LearnerKind, TrainConfig, TrainOptions,
+    CalibrateOptions, ExampleOptions, Examples, Identities, LearnerKind, TrainConfig, TrainOptions, Trained,
 };
 use std::path::{Path, PathBuf};
 
@@ -178,6 +178,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let trained = elastico_trainer::train(&examples, &options)?;
     artefacts.write(&[&trained.onnx, trained.card.as_bytes()])?;
     talk.say(written(&trained.onnx, &arguments.out, &card));
+    judged(&trained, talk);
     if arguments.rules {
         output::print(&elastico_trainer::rules(&examples, options.limit)?.to_string())?;
     }
@@ -195,6 +196,24 @@ pub(crate) fn say_what_is_out_of_range(examples: &Examples, talk: Talk) {
         "left out {rows} rows whose slowdown_ratio is outside {least} to {most}, which no model file can hold\n\
          hint: see whether the isolated and the co-located column are swapped, or their units differ"
     ));
+}
+
+/// How good it is where it had not seen the rows, and what was given up for the size of the file.
+fn judged(trained: &Trained, talk: Talk) {
+    let mape = |name: &str| trained.metadata.scores.get(name).and_then(|scores| scores.get("mape")).copied();
+    for split in ["unseen_family", "random_pair", "unseen_device"] {
+        if let (Some(found), Some(mean)) = (mape(split), mape(&format!("{split}.mean"))) {
+            let verdict = if found < mean { "" } else { ": it has learnt nothing that holds there" };
+            talk.say(format!(
+                "MAPE on {split}: {:.1} %, the mean {:.1} %{verdict}",
+                100.0 * found,
+                100.0 * mean
+            ));
+        }
+    }
+    if let Some(reduced) = trained.metadata.facts.get("reduced") {
+        talk.say(format!("the forest is smaller than asked for: {reduced}"));
+    }
 }
 
 /// Corrects a finished model by a few measurements. A dry run does it too, all but the writing: it takes no time, and says
