@@ -19,7 +19,7 @@ use crate::worth::Worth;
 use elastico_core::{JobId, WorkloadKind};
 use elastico_models::Profiles;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why two jobs may not share a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -82,6 +82,18 @@ impl Refusal {
 /// Two jobs, a pool, and what they are worth together on one GPU of it.
 pub(crate) type PairOffer = (usize, usize, usize, f64);
 
+/// Tenants by number: whether two jobs have the same is asked for every pair.
+#[derive(Default)]
+struct Tenants(BTreeMap<String, usize>);
+
+impl Tenants {
+    fn know(&mut self, tenant: &str) {
+        if !self.0.contains_key(tenant) {
+            self.0.insert(tenant.to_owned(), self.0.len());
+        }
+    }
+}
+
 struct PairFacts {
     class: Option<usize>,
     kind: WorkloadKind,
@@ -101,7 +113,7 @@ pub(crate) struct Instance<'a> {
     pub(crate) families: Vec<ShapeFamily>,
     pub(crate) worths: Vec<Worth>,
     pub(crate) problem: Problem,
-    tenants: Vec<String>,
+    tenants: Tenants,
     table: Option<&'a PairTable>,
     facts: Vec<PairFacts>,
     devices: Vec<Option<usize>>,
@@ -133,9 +145,10 @@ impl<'a> Instance<'a> {
             singles,
             pairs: Vec::new(),
         };
-        let mut tenants: Vec<String> = jobs.job.iter().filter_map(|job| job.tenant.clone()).collect();
-        tenants.sort_unstable();
-        tenants.dedup();
+        let mut tenants = Tenants::default();
+        for tenant in jobs.job.iter().filter_map(|job| job.tenant.as_deref()) {
+            tenants.know(tenant);
+        }
         let running: BTreeMap<&JobId, usize> = if jobs.job.iter().any(|job| job.co_runner().is_some()) {
             jobs.job.iter().enumerate().map(|(at, job)| (&job.id, at)).collect()
         } else {
@@ -168,7 +181,9 @@ impl<'a> Instance<'a> {
             ways: Vec::new(),
             offers: None,
         };
-        instance.ways = instance.admit();
+        let sharing = instance.facts.iter().filter(|fact| fact.allow);
+        let classes: BTreeSet<usize> = sharing.filter_map(|fact| fact.class).collect();
+        instance.ways = instance.admit(|class| classes.contains(&class));
         instance.offers = Offers::of(&instance);
         instance
     }
@@ -177,12 +192,8 @@ impl<'a> Instance<'a> {
     pub(crate) fn open(cluster: &'a Cluster, options: &'a Options, table: Option<&'a PairTable>) -> Self {
         let mut instance = Self::new(cluster, options, &Jobs::default(), &Profiles::default(), table);
         instance.offers = None;
-        if let Some(table) = table {
-            let used = vec![true; table.classes()];
-            let devices = instance.devices.iter().flatten().max().map_or(0, |device| device + 1);
-            instance.ways =
-                (0..devices).map(|device| Ways::of(table, device, &used, options.limit)).collect();
-        }
+        // Whoever comes later may be of any class.
+        instance.ways = instance.admit(|_| true);
         instance
     }
 
@@ -190,8 +201,8 @@ impl<'a> Instance<'a> {
     pub(crate) fn push(&mut self, job: &Job, profiles: &Profiles) -> usize {
         let family = ShapeFamily::of(job, self.cluster, profiles, self.options.scaling);
         let worth = Worth::of(job, &family, self.options);
-        if let Some(tenant) = job.tenant.as_ref().filter(|tenant| !self.tenants.contains(tenant)) {
-            self.tenants.push(tenant.clone());
+        if let Some(tenant) = &job.tenant {
+            self.tenants.know(tenant);
         }
         self.problem.singles.push(columns_of(self.cluster, &family, &worth, job));
         let known = (&family, &worth, job);
@@ -201,15 +212,11 @@ impl<'a> Instance<'a> {
         self.families.len() - 1
     }
 
-    fn admit(&self) -> Vec<Ways> {
+    /// The ways of the classes that are used.
+    fn admit(&self, used: impl Fn(usize) -> bool) -> Vec<Ways> {
         let Some(table) = self.table else { return Vec::new() };
         let last = self.devices.iter().flatten().max().map_or(0, |device| device + 1);
-        let mut used = vec![false; table.classes()];
-        for fact in &self.facts {
-            if let Some(class) = fact.class.filter(|_| fact.allow) {
-                used[class] = true;
-            }
-        }
+        let used: Vec<bool> = (0..table.classes()).map(used).collect();
         (0..last).map(|device| Ways::of(table, device, &used, self.options.limit)).collect()
     }
 
@@ -441,7 +448,7 @@ fn facts_of(
     cluster: &Cluster,
     options: &Options,
     table: Option<&PairTable>,
-    tenants: &[String],
+    tenants: &Tenants,
     (family, worth, job): (&ShapeFamily, &Worth, &Job),
     beside: Option<usize>,
 ) -> PairFacts {
@@ -452,7 +459,7 @@ fn facts_of(
     PairFacts {
         class: job.workload.as_ref().zip(table).and_then(|(workload, table)| table.class(workload)),
         kind: family.kind,
-        tenant: job.tenant.as_ref().and_then(|tenant| tenants.iter().position(|known| known == tenant)),
+        tenant: job.tenant.as_ref().and_then(|tenant| tenants.0.get(tenant).copied()),
         allow: job.allow_sharing && !options.sharing.is_empty(),
         limit: job.slo_slowdown.unwrap_or(f64::INFINITY),
         beside,

@@ -80,6 +80,12 @@ impl PartialOrd for Rank {
     }
 }
 
+/// Where a job may start.
+enum Place {
+    Alone { single: usize },
+    Beside { other: usize, pool: usize, value: f64 },
+}
+
 impl<'a> Session<'a> {
     /// Waiting jobs that are tried when room was made, the best first.
     const MOST_TRIES: usize = 64;
@@ -326,43 +332,43 @@ impl<'a> Session<'a> {
     /// Gives the job the best place for which there is room.
     fn start(&mut self, job: usize) -> bool {
         let prices = &self.table_of_prices;
-        let mut options: Vec<(f64, Option<usize>, usize)> = Vec::new();
+        let mut options: Vec<(f64, Place)> = Vec::new();
         for (at, column) in self.instance.problem.singles[job].iter().enumerate() {
             if column.value > 0.0 {
-                options.push((column.reduced(prices), None, at));
+                options.push((column.reduced(prices), Place::Alone { single: at }));
             }
         }
         for &other in &self.alone {
             let Choice::Single(at) = self.choices[other] else { continue };
-            let (pool, alone) = {
-                let column = &self.instance.problem.singles[other][at];
-                (column.pool, column)
-            };
+            let alone = &self.instance.problem.singles[other][at];
+            let pool = alone.pool;
             let Ok(value) = self.instance.pair_value(job.min(other), job.max(other), pool) else { continue };
             let more = self.more(job, other, pool, &alone.demand);
             // The slot is paid for already; what the other loses is taken off.
             let host: f64 = (2..RESOURCES).map(|at| prices[pool][at] * more[at]).sum();
             let gain = value - alone.value - host;
             if gain > 0.0 && self.nodes[pool].bears_more(&self.seats[other][0], &more) {
-                options.push((gain, Some(other), pool));
+                options.push((gain, Place::Beside { other, pool, value }));
             }
         }
-        options.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
-        for (_, other, at) in options {
-            if let Some(other) = other {
-                let Ok(value) = self.instance.pair_value(job.min(other), job.max(other), at) else {
-                    continue;
-                };
-                let seats = self.seats[other].clone();
-                self.release(other);
-                let choice = self.pair(job, other, at, value);
-                self.occupy(job, choice, &seats);
-                return true;
-            }
-            let column = &self.instance.problem.singles[job][at];
-            if let Some(seats) = self.nodes[column.pool].seat(&column.demand) {
-                self.occupy(job, Choice::Single(at), &seats);
-                return true;
+        // A stable sort: of equals alone before beside, and each in the order of shapes and jobs.
+        options.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (_, place) in options {
+            match place {
+                Place::Beside { other, pool, value } => {
+                    let seats = self.seats[other].clone();
+                    self.release(other);
+                    let choice = self.pair(job, other, pool, value);
+                    self.occupy(job, choice, &seats);
+                    return true;
+                }
+                Place::Alone { single } => {
+                    let column = &self.instance.problem.singles[job][single];
+                    if let Some(seats) = self.nodes[column.pool].seat(&column.demand) {
+                        self.occupy(job, Choice::Single(single), &seats);
+                        return true;
+                    }
+                }
             }
         }
         false
