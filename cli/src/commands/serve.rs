@@ -3,7 +3,7 @@
 use crate::failure::Ending;
 use crate::output::Talk;
 use anyhow::Context as _;
-use elastico_core::Hint as _;
+use elastico_core::{DeviceKind, Hint as _};
 use elastico_models::{Predictor, Profiles};
 use elastico_placement::{Allocator, Decision, Error, Jobs, PairTable, Session};
 use serde::Serialize;
@@ -21,6 +21,8 @@ struct Answer<'a> {
     /// Of stdin, from 1; 0 = before the first.
     line: u64,
     event: &'a str,
+    /// Whether step times and slowdowns come from simulated devices.
+    simulated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<String>,
     /// Who runs, or runs otherwise than before, and who waits.
@@ -40,6 +42,7 @@ impl<'a> Answer<'a> {
             schema: SCHEMA,
             line,
             event,
+            simulated: false,
             job: None,
             decisions: Vec::new(),
             placement: None,
@@ -65,12 +68,14 @@ pub(crate) fn run(
             PairTable::predict(workloads, allocator.cluster(), &options.sharing, profiles, predictor)
         })
         .transpose()?;
+    let simulated = profiles.iter().any(|profile| profile.device_kind == DeviceKind::Simulated);
     let mut session = Session::new(allocator, profiles, table.as_ref())?;
     for job in jobs.job {
         session.submit(job)?;
     }
     let mut first = Answer::to(0, "solve");
     first.placement = Some(Box::new(session.solve()?));
+    first.simulated = simulated;
     say(&first)?;
     talk.say(format!(
         "{} jobs placed; one event a line, for example {{\"finish\": \"JOB\"}}",
@@ -79,7 +84,7 @@ pub(crate) fn run(
     for (line, text) in (1..).zip(std::io::stdin().lock().lines()) {
         let text = text.with_context(|| format!("cannot read line {line} of stdin"))?;
         if !text.trim().is_empty() {
-            say(&answer(&mut session, line, &text))?;
+            say(&Answer { simulated, ..answer(&mut session, line, &text) })?;
         }
     }
     Ok(Ending::Done)
