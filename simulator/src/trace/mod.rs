@@ -9,11 +9,12 @@ pub use tiresias::TimeUnit;
 
 use crate::error::check;
 use crate::{ClusterSpec, Error};
-use elastico_core::JobId;
 use elastico_core::units::Seconds;
+use elastico_core::{JobId, WorkloadKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// A list of jobs, sorted by submission.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,24 +30,91 @@ pub struct Trace {
 /// One job of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TraceJob {
     /// Its name.
     pub job: JobId,
-    /// What it runs: the key into the tables of slowdowns.
+    /// What it runs: the key into the tables of slowdowns and speeds.
     pub workload: String,
-    /// GPUs, all at once.
+    /// Training or inference, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<WorkloadKind>,
+    /// GPUs that it asks for, all at once. Its duration is meant on these.
     pub gpus: u32,
-    /// When it is submitted, from the start of the trace.
+    /// Fewest GPUs that it can run on; absent = as many as it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_min: Option<u32>,
+    /// Most GPUs that it can run on; absent = as many as it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_max: Option<u32>,
+    /// When it is submitted, seconds from the start of the trace.
     pub submit_seconds: f64,
-    /// How long it runs alone on its GPUs.
+    /// How long it runs alone on the GPUs that it asks for, seconds.
     pub duration_seconds: f64,
+    /// The device on which its duration is meant; absent = on any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// How much it matters beside other jobs; 1 where not said.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub weight: f64,
+    /// Memory that it takes on each of its GPUs, bytes, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<f64>,
+    /// Whose job it is, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Share of the multiprocessors' cycles that it keeps busy alone, 0..1, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sm_active_ratio: Option<f64>,
 }
 
+const fn one() -> f64 {
+    1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+#[expect(clippy::float_cmp, reason = "exactly the default")]
+fn is_one(value: &f64) -> bool {
+    *value == 1.0
+}
+
 impl TraceJob {
-    /// GPU-seconds that it needs alone.
+    /// A rigid job that runs equally fast on any device; its other fields can be set afterwards.
+    pub fn new(
+        job: JobId,
+        workload: impl Into<String>,
+        gpus: u32,
+        submit_seconds: f64,
+        duration_seconds: f64,
+    ) -> Self {
+        Self {
+            job,
+            workload: workload.into(),
+            kind: None,
+            gpus,
+            gpus_min: None,
+            gpus_max: None,
+            submit_seconds,
+            duration_seconds,
+            device: None,
+            weight: 1.0,
+            memory_bytes: None,
+            tenant: None,
+            sm_active_ratio: None,
+        }
+    }
+
+    /// The counts of GPUs that it can run on, as a range.
+    pub fn gpu_range(&self) -> RangeInclusive<u32> {
+        self.gpus_min.unwrap_or(self.gpus)..=self.gpus_max.unwrap_or(self.gpus)
+    }
+
+    /// Whether it can run on another number of GPUs than it asks for.
+    pub fn is_elastic(&self) -> bool {
+        self.gpu_range() != (self.gpus..=self.gpus)
+    }
+
+    /// GPU-seconds that it needs alone on the GPUs that it asks for.
     pub fn gpu_seconds(&self) -> f64 {
         self.duration_seconds * f64::from(self.gpus)
     }
@@ -101,14 +169,24 @@ impl Trace {
             check(|| what("submit_seconds"), job.submit_seconds, 0.0, "0 or more")?;
             check(|| what("duration_seconds"), job.duration_seconds, f64::MIN_POSITIVE, "above 0")?;
             check(|| what("gpus"), f64::from(job.gpus), 1.0, "1 or more")?;
+            check(|| what("weight"), job.weight, f64::MIN_POSITIVE, "above 0")?;
+            let refuse = |number, value, must| Err(Error::Number { what: what(number), value, must });
+            let range = job.gpu_range();
+            if !(1..=job.gpus).contains(range.start()) {
+                return refuse("gpus_min", f64::from(*range.start()), "at least 1 and at most gpus");
+            }
+            if *range.end() < job.gpus {
+                return refuse("gpus_max", f64::from(*range.end()), "at least gpus");
+            }
+            if let Some(bytes) = job.memory_bytes
+                && !(bytes.is_finite() && bytes >= 0.0)
+            {
+                return refuse("memory_bytes", bytes, "0 or more");
+            }
             if let Some(ratio) = job.sm_active_ratio
                 && !(0.0..=1.0).contains(&ratio)
             {
-                return Err(Error::Number {
-                    what: what("sm_active_ratio"),
-                    value: ratio,
-                    must: "within 0 and 1",
-                });
+                return refuse("sm_active_ratio", ratio, "within 0 and 1");
             }
             if !names.insert(&job.job) {
                 return Err(Error::Duplicate { trace: name, job: job.job.to_string() });

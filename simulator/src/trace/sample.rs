@@ -46,15 +46,13 @@ impl Trace {
                 draw if draw < 0.96 => 4,
                 _ => 8,
             };
-            jobs.push(TraceJob {
-                job: name(index)?,
-                workload: workload.clone(),
-                gpus: gpus.min(options.cluster.gpus_per_node),
-                // An exponential gap of mean 1; the load below sets the scale.
-                submit_seconds: -(1.0 - random.random::<f64>()).ln(),
-                duration_seconds: options.median_seconds * (1.5 * standard_normal(&mut random)).exp(),
-                sm_active_ratio: *sm_active_ratio,
-            });
+            // An exponential gap of mean 1; the load below sets the scale.
+            let gap = -(1.0 - random.random::<f64>()).ln();
+            let duration = options.median_seconds * (1.5 * standard_normal(&mut random)).exp();
+            let gpus = gpus.min(options.cluster.gpus_per_node);
+            let mut job = TraceJob::new(name(index)?, workload.as_str(), gpus, gap, duration);
+            job.sm_active_ratio = *sm_active_ratio;
+            jobs.push(job);
         }
         accumulate(&mut jobs);
         Self::new(format!("synthetic, seed {}", seed.0), jobs)?.at_load(options.load, &options.cluster)

@@ -111,14 +111,8 @@ impl Trace {
             let gpus = field(1)
                 .parse::<u32>()
                 .map_err(|_| wrong(1, format!("`{}` is no count of GPUs", field(1))))?;
-            let job = TraceJob {
-                job: JobId::new(field(0)).map_err(|error| wrong(0, error.to_string()))?,
-                workload: field(3).to_owned(),
-                gpus,
-                submit_seconds: number(2)?,
-                duration_seconds: number(4)?,
-                sm_active_ratio: None,
-            };
+            let id = JobId::new(field(0)).map_err(|error| wrong(0, error.to_string()))?;
+            let job = TraceJob::new(id, field(3), gpus, number(2)?, number(4)?);
             if job.workload.is_empty() {
                 return Err(wrong(3, "the workload has no name".to_owned()));
             }

@@ -7,14 +7,9 @@ use elastico_simulator::{
 };
 
 fn job(name: &str, workload: &str, gpus: u32, submit: f64, duration: f64) -> TraceJob {
-    TraceJob {
-        job: JobId::new(name).unwrap(),
-        workload: workload.into(),
-        gpus,
-        submit_seconds: submit,
-        duration_seconds: duration,
-        sm_active_ratio: Some(0.6),
-    }
+    let mut job = TraceJob::new(JobId::new(name).unwrap(), workload, gpus, submit, duration);
+    job.sm_active_ratio = Some(0.6);
+    job
 }
 
 fn run(policy: &str, cluster: &str, jobs: Vec<TraceJob>, tables: Option<&Tables<'_>>) -> Simulation {

@@ -13,14 +13,13 @@ fn traces() -> impl Strategy<Value = Trace> {
         let jobs = jobs
             .into_iter()
             .enumerate()
-            .map(|(index, (workload, gpus, submit, duration))| TraceJob {
-                job: JobId::new(format!("job-{index}")).unwrap(),
-                workload: ["a", "b", "c"][workload].into(),
+            .map(|(index, (workload, gpus, submit, duration))| {
+                let id = JobId::new(format!("job-{index}")).unwrap();
                 // Mostly small, some over two nodes.
-                gpus: if gpus > 5 { gpus } else { 1 + gpus / 4 },
-                submit_seconds: submit.floor(),
-                duration_seconds: duration,
-                sm_active_ratio: Some(0.9),
+                let gpus = if gpus > 5 { gpus } else { 1 + gpus / 4 };
+                let mut job = TraceJob::new(id, ["a", "b", "c"][workload], gpus, submit.floor(), duration);
+                job.sm_active_ratio = Some(0.9);
+                job
             })
             .collect();
         Trace::new("random", jobs).unwrap()
