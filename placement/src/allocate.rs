@@ -78,6 +78,10 @@ impl Allocator {
 
     /// Places the jobs, starting from the prices of an earlier round: fewer steps where little has changed.
     ///
+    /// Jobs that run say so by `current`: they change their shape only for more than a restart costs, and where `current`
+    /// names their GPUs they keep these as long as they keep the shape. [`Session`](crate::Session) does this bookkeeping, and
+    /// follows the progress of the jobs, for a caller that solves again and again.
+    ///
     /// # Errors
     /// As [`Self::solve`].
     pub fn update(
@@ -136,7 +140,7 @@ fn round_and_place<'a>(instance: &'a Instance<'_>, dual: &Dual) -> Nodes<'a> {
         let options = instance.options;
         let tolerance = options.tolerance.max(SEARCHED_GAP);
         rounder.search(&mut rounded, tolerance, options.search, options.seed);
-        let mut nodes = Nodes::new(instance.cluster, problem);
+        let mut nodes = Nodes::new(instance);
         let failed = nodes.place(&rounded.choices, dual);
         if best.as_ref().is_none_or(|best| nodes.value > best.value) {
             best = Some(nodes);
@@ -145,11 +149,12 @@ fn round_and_place<'a>(instance: &'a Instance<'_>, dual: &Dual) -> Nodes<'a> {
             break;
         }
     }
-    best.unwrap_or_else(|| Nodes::new(instance.cluster, problem))
+    best.unwrap_or_else(|| Nodes::new(instance))
 }
 
 fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, basis: Basis) -> Placement {
-    let (value, used) = instance.problem.evaluate(&nodes.choices);
+    let (_, used) = instance.problem.evaluate(&nodes.choices);
+    let value = nodes.value;
     let mut prices = Prices::of(instance.cluster, &instance.problem, &dual.prices, &used);
     prices.bound = dual.bound;
     prices.bound_lower = dual.lower;
@@ -169,6 +174,7 @@ fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, 
         schema: PLACEMENT_SCHEMA.to_owned(),
         assignments,
         waiting,
+        left_out: 0,
         refused_pairs: instance.refusals(),
         value,
         bound: dual.bound.max(value),
@@ -189,6 +195,7 @@ pub(crate) fn assign(
     choice: Choice,
 ) -> Option<Assignment> {
     let family = &instance.families[job];
+    let moved = instance.moved(job, choice, seats);
     let seats =
         seats.iter().map(|seat| NodeGpus { node: seat.node as u32, gpus: seat.gpus.clone() }).collect();
     let (shape, beside, price, slowdown, value, restarts) = match choice {
@@ -218,6 +225,7 @@ pub(crate) fn assign(
             (shape, Some(beside), price, slowdown, chosen.values[0], chosen.restarts[0])
         }
     };
+    let value = value - moved.unwrap_or(0.0);
     let step_seconds = shape.step_seconds * slowdown;
     let mut why = match &beside {
         None => format!(
@@ -235,6 +243,8 @@ pub(crate) fn assign(
     }
     if restarts {
         why.push_str(", after a restart");
+    } else if moved.is_some() {
+        why.push_str(", after a restart on other GPUs");
     }
     Some(Assignment {
         job: jobs[job].id.clone(),
@@ -245,7 +255,7 @@ pub(crate) fn assign(
         remaining_seconds: jobs[job].work_steps.map(|steps| steps * step_seconds),
         value,
         price,
-        restarts,
+        restarts: restarts || moved.is_some(),
         why,
         shape,
     })

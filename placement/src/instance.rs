@@ -1,10 +1,12 @@
 //! From jobs, profiles and predictions to columns.
 
 mod halves;
+mod held;
 mod ways;
 
 pub(crate) use halves::PairChoice;
 use halves::{Alone, Half, fitting};
+pub(crate) use held::Held;
 use ways::{Offers, Way, Ways};
 
 use crate::cluster::Cluster;
@@ -116,6 +118,8 @@ pub(crate) struct Instance<'a> {
     tenants: Tenants,
     table: Option<&'a PairTable>,
     facts: Vec<PairFacts>,
+    /// Where each job sits now; empty where no job says it.
+    held: Vec<Option<Held>>,
     devices: Vec<Option<usize>>,
     /// Per pool: device memory of a GPU and what a full node has.
     nodes: Vec<(f64, Amounts)>,
@@ -163,6 +167,7 @@ impl<'a> Instance<'a> {
             cluster.pool.iter().map(|pool| table.and_then(|table| table.device(&pool.device))).collect();
         let mut instance = Self {
             facts,
+            held: held::held(cluster, &jobs.job),
             nodes: cluster
                 .pool
                 .iter()
@@ -210,6 +215,24 @@ impl<'a> Instance<'a> {
         self.families.push(family);
         self.worths.push(worth);
         self.families.len() - 1
+    }
+
+    /// Forgets all jobs.
+    pub(crate) fn clear(&mut self) {
+        self.families.clear();
+        self.worths.clear();
+        self.facts.clear();
+        self.problem.singles.clear();
+        self.problem.pairs.clear();
+    }
+
+    /// Values the columns of a job anew, whose work left or waiting time is another than before.
+    pub(crate) fn reweigh(&mut self, at: usize, job: &Job) {
+        let worth = Worth::of(job, &self.families[at], self.options);
+        for column in &mut self.problem.singles[at] {
+            column.value = worth.alone(&self.families[at].shapes[column.shape]);
+        }
+        self.worths[at] = worth;
     }
 
     /// The ways of the classes that are used.

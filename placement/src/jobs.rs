@@ -5,6 +5,7 @@ mod csv;
 
 use crate::Error;
 use crate::input::{self, Format, Source};
+use crate::placement::NodeGpus;
 use crate::settings::{SettingNames, Settings};
 use crate::shapes::{BatchPoint, Goodput};
 use elastico_core::{JobId, PoolId, WorkloadId, WorkloadKind, suggest};
@@ -177,6 +178,10 @@ pub struct Current {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub beside: Option<JobId>,
+    /// Its GPUs; they stay the same as long as it keeps its shape, unless somebody else finds no room otherwise. Empty = the
+    /// pool alone is known. Where the cluster has no such GPUs, or others have them, the job is seated anew and restarts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeGpus>,
     /// The settings that it was started with; empty = a shape with this pool and these GPUs is the same shape.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
@@ -185,7 +190,7 @@ pub struct Current {
 impl Current {
     /// So many GPUs of a pool, without co-runner.
     pub const fn new(pool: PoolId, gpus: u32) -> Self {
-        Self { pool, gpus, beside: None, settings: Settings::new() }
+        Self { pool, gpus, beside: None, nodes: Vec::new(), settings: Settings::new() }
     }
 }
 

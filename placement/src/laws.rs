@@ -242,7 +242,7 @@ proptest! {
         let allocator = Allocator::new(made.cluster.clone(), options);
         let profiles = Profiles::default();
         let mut session = Session::new(&allocator, &profiles, Some(&made.table)).unwrap();
-        let mut here = std::collections::BTreeMap::new();
+        let mut here = std::collections::BTreeMap::<String, Option<crate::Assignment>>::new();
         let note = |decision: Decision, here: &mut std::collections::BTreeMap<String, Option<crate::Assignment>>| match decision {
             Decision::Runs(run) => { here.insert(run.job.to_string(), Some(*run)); }
             Decision::Waits(wait) => { here.insert(wait.job.to_string(), None); }
@@ -252,6 +252,13 @@ proptest! {
             if kind == 0 {
                 let placement = session.solve().unwrap();
                 prop_assert_eq!(check(&placement, &made.cluster), vec![]);
+                for run in &placement.assignments {
+                    // Who is not restarted sits where it sat.
+                    if let Some(Some(before)) = here.get(run.job.as_str()) && !run.restarts {
+                        prop_assert_eq!(&run.pool, &before.pool);
+                        prop_assert_eq!(&run.nodes, &before.nodes);
+                    }
+                }
                 for run in here.values_mut() {
                     *run = None;
                 }

@@ -1,7 +1,10 @@
 //! Slots on nodes: which GPU of which node, largest first, best fit, a pair as one slot.
 
-use crate::cluster::{Cluster, Pool};
+mod keep;
+
+use crate::cluster::Pool;
 use crate::dual::Dual;
+use crate::instance::Instance;
 use crate::problem::{Choice, Problem, Single};
 use crate::resources::{Amounts, RESOURCES};
 use std::collections::BTreeSet;
@@ -129,28 +132,42 @@ impl PoolNodes {
     }
 }
 
+/// A job, or the two of a pair, with what they take together.
+#[derive(Clone, Copy, Debug)]
+struct Unit<'a> {
+    jobs: [Option<usize>; 2],
+    choice: Choice,
+    pool: usize,
+    demand: &'a Amounts,
+    value: f64,
+}
+
 /// The nodes of every pool and who sits where.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Nodes<'a> {
+    instance: &'a Instance<'a>,
     problem: &'a Problem,
     pools: Vec<PoolNodes>,
     pub(crate) choices: Vec<Choice>,
     pub(crate) seats: Vec<Vec<Seat>>,
+    /// What the choices are worth, less what is lost by those that keep their shape and had to leave their GPUs.
     pub(crate) value: f64,
 }
 
 impl<'a> Nodes<'a> {
-    pub(crate) fn new(cluster: &Cluster, problem: &'a Problem) -> Self {
+    pub(crate) fn new(instance: &'a Instance<'a>) -> Self {
+        let problem = &instance.problem;
         Self {
+            instance,
             problem,
-            pools: cluster.pool.iter().map(PoolNodes::new).collect(),
+            pools: instance.cluster.pool.iter().map(PoolNodes::new).collect(),
             choices: vec![Choice::Waiting; problem.jobs()],
             seats: vec![Vec::new(); problem.jobs()],
             value: 0.0,
         }
     }
 
-    /// Places the chosen columns, then fills what is left; returns how many chosen columns found no node at first.
+    /// Places the chosen columns, those that run where they are now, then fills what is left; returns how many chosen columns found no node at first.
     pub(crate) fn place(&mut self, chosen: &[Choice], dual: &Dual) -> usize {
         let mut units: Vec<(u32, f64, usize, Choice)> = Vec::new();
         for (job, choice) in chosen.iter().enumerate() {
@@ -169,15 +186,19 @@ impl<'a> Nodes<'a> {
             }
         }
         units.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
+        if self.instance.knows_seats() {
+            units.retain(|(_, _, job, choice)| !self.keep(*job, *choice));
+        }
         let mut failed = 0;
         for (_, _, job, choice) in units {
-            if !self.take(job, choice) {
+            if !self.take(job, choice) && !self.make_room(job, choice) {
                 failed += 1;
             }
         }
         if chosen.iter().enumerate().any(|(job, _)| self.choices[job] == Choice::Waiting) {
             self.fill(dual);
         }
+        self.value -= self.lost_by_moving();
         failed
     }
 
@@ -255,27 +276,49 @@ impl<'a> Nodes<'a> {
         self.seats[waiting] = vec![seat];
     }
 
-    fn take(&mut self, job: usize, choice: Choice) -> bool {
-        let (pool, demand, value, partner) = match choice {
-            Choice::Waiting => return false,
+    fn unit(&self, job: usize, choice: Choice) -> Option<Unit<'a>> {
+        let problem = self.problem;
+        match choice {
+            Choice::Waiting => None,
             Choice::Single(at) => {
-                let column = &self.problem.singles[job][at];
-                (column.pool, &column.demand, column.value, None)
+                let column = &problem.singles[job][at];
+                Some(Unit {
+                    jobs: [Some(job), None],
+                    choice,
+                    pool: column.pool,
+                    demand: &column.demand,
+                    value: column.value,
+                })
             }
             Choice::Pair(at) => {
-                let column = &self.problem.pairs[at];
-                (column.pool, &column.demand, column.value, Some(column.a + column.b - job))
+                let pair = &problem.pairs[at];
+                Some(Unit {
+                    jobs: [Some(pair.a), Some(pair.b)],
+                    choice,
+                    pool: pair.pool,
+                    demand: &pair.demand,
+                    value: pair.value,
+                })
             }
-        };
-        let Some(seats) = self.pools[pool].seat(demand) else { return false };
-        for seat in &seats {
-            self.pools[pool].occupy(seat, demand);
         }
-        for job in [Some(job), partner].into_iter().flatten() {
-            self.choices[job] = choice;
-            self.seats[job].clone_from(&seats);
+    }
+
+    /// Puts the unit on seats that are free.
+    fn settle(&mut self, unit: &Unit<'_>, seats: &[Seat]) {
+        for seat in seats {
+            self.pools[unit.pool].occupy(seat, unit.demand);
         }
-        self.value += value;
+        for job in unit.jobs.into_iter().flatten() {
+            self.choices[job] = unit.choice;
+            self.seats[job] = seats.to_vec();
+        }
+        self.value += unit.value;
+    }
+
+    fn take(&mut self, job: usize, choice: Choice) -> bool {
+        let Some(unit) = self.unit(job, choice) else { return false };
+        let Some(seats) = self.pools[unit.pool].seat(unit.demand) else { return false };
+        self.settle(&unit, &seats);
         true
     }
 }

@@ -58,6 +58,10 @@ pub struct Options {
     pub horizon_seconds: f64,
     /// How training scales where it was not measured.
     pub scaling: ScalingLaw,
+    /// Waiting jobs that [`Session::solve`](crate::Session::solve) looks at, those that gain most at the present prices;
+    /// absent = all. A single solution looks at all jobs in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidates: Option<usize>,
     /// Partners of a job that the price search begins with; more are added while they pay.
     pub partners: usize,
     /// Relative gap of the dual at which the price search stops.
@@ -90,6 +94,7 @@ impl Default for Options {
             objective: Objective::default(),
             horizon_seconds: 3600.0,
             scaling: ScalingLaw::default(),
+            candidates: None,
             partners: 10,
             tolerance: 1e-4,
             calls: 60,

@@ -15,7 +15,8 @@ use std::fmt;
 pub const PLACEMENT_SCHEMA: &str = "elastico.placement/1";
 
 /// GPUs of one node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NodeGpus {
     /// Index of the node within its pool, from 0.
     pub node: u32,
@@ -132,6 +133,9 @@ pub struct Placement {
     pub assignments: Vec<Assignment>,
     /// The jobs that wait, in the order of the input.
     pub waiting: Vec<Waiting>,
+    /// Jobs that wait and were not looked at, because of the option `candidates`; the bound is one of the others alone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
     /// Pairs of jobs that may not share, by reason; not counted among more than 4,000 jobs.
     pub refused_pairs: BTreeMap<String, u64>,
     /// Value of the objective.
@@ -146,6 +150,11 @@ pub struct Placement {
     pub options: Options,
     /// What it rests on.
     pub basis: Basis,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Placement {

@@ -1,12 +1,14 @@
 //! A cluster that is kept: jobs come and go one at a time, and each is answered at once.
 
+mod rounds;
+
 use crate::allocate::{Allocator, assign, wait};
 use crate::instance::Instance;
-use crate::jobs::{Current, Job, Jobs};
+use crate::jobs::Job;
 use crate::nodes::{PoolNodes, Seat};
 use crate::pairing::PairTable;
-use crate::placement::{Assignment, Placement, Waiting};
-use crate::problem::{Choice, PriceTable, Single};
+use crate::placement::{Assignment, Waiting};
+use crate::problem::{Choice, PriceTable};
 use crate::resources::{Amounts, RESOURCES};
 use crate::{Error, Prices};
 use elastico_core::{JobId, suggest};
@@ -30,7 +32,8 @@ pub enum Decision {
 /// A new job takes the shape that is worth most at these prices and for which there is room, alone or beside a job that has a
 /// GPU for itself; nobody else is moved. When a job ends, its co-runner keeps the GPU, and waiting jobs move up. Prices
 /// move little from event to event (with 20 % of the jobs exchanged the old ones are within 0.3 % of the new bound), so
-/// [`solve`](Self::solve) is for now and then: it places all jobs anew and says who moves.
+/// [`solve`](Self::solve) is for now and then: it places all jobs anew and says who moves. [`advance`](Self::advance) tells
+/// it before how far the jobs have come.
 ///
 /// The same events in the same order give the same answers.
 pub struct Session<'a> {
@@ -158,10 +161,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`Error::Unknown`] where there is no such job.
     pub fn finish(&mut self, job: &str) -> Result<Vec<Decision>, Error> {
-        let Some(at) = self.names.remove(job) else {
-            let suggestion = suggest(job, self.names.keys().map(JobId::as_str)).map(str::to_owned);
-            return Err(Error::Unknown { what: "job", name: job.to_owned(), suggestion });
-        };
+        let at = self.find(job)?;
+        self.names.remove(job);
         let mut changed = Vec::new();
         match self.choices[at] {
             Choice::Waiting => {
@@ -184,36 +185,11 @@ impl<'a> Session<'a> {
         Ok(changed.into_iter().map(|job| self.runs(job)).collect())
     }
 
-    /// Places all jobs anew, starting from the prices that are there.
-    ///
-    /// # Errors
-    /// [`Error::Option`].
-    pub fn solve(&mut self) -> Result<Placement, Error> {
-        let mut jobs = Jobs::default();
-        let here: BTreeSet<usize> = self.names.values().copied().collect();
-        for at in here {
-            let mut job = self.jobs[at].clone();
-            job.current = self.current(at);
-            jobs.job.push(job);
-        }
-        let earlier = (!self.prices.prices.is_empty()).then_some(&self.prices);
-        let placement = self.allocator.solve_with(&jobs, self.profiles, self.table, earlier)?;
-        *self = Self::new(self.allocator, self.profiles, self.table)?;
-        self.prices = placement.prices.clone();
-        self.table_of_prices = self.prices.table(self.allocator.cluster());
-        for mut job in jobs.job {
-            job.current = None;
-            self.push(job);
-        }
-        for assignment in &placement.assignments {
-            self.restore(assignment);
-        }
-        for at in 0..self.jobs.len() {
-            if self.choices[at] == Choice::Waiting {
-                self.waiting.insert((Rank(self.surplus(at)), at));
-            }
-        }
-        Ok(placement)
+    fn find(&self, job: &str) -> Result<usize, Error> {
+        self.names.get(job).copied().ok_or_else(|| {
+            let suggestion = suggest(job, self.names.keys().map(JobId::as_str)).map(str::to_owned);
+            Error::Unknown { what: "job", name: job.to_owned(), suggestion }
+        })
     }
 
     fn push(&mut self, job: Job) -> usize {
@@ -223,39 +199,6 @@ impl<'a> Session<'a> {
         self.choices.push(Choice::Waiting);
         self.seats.push(Vec::new());
         at
-    }
-
-    fn restore(&mut self, assignment: &Assignment) {
-        let Some(&at) = self.names.get(&assignment.job) else { return };
-        if self.choices[at] != Choice::Waiting {
-            return;
-        }
-        let Some(pool) = self.allocator.cluster().pool.iter().position(|pool| pool.id == assignment.pool)
-        else {
-            return;
-        };
-        let seats: Vec<Seat> = assignment
-            .nodes
-            .iter()
-            .map(|node| Seat { node: node.node as usize, gpus: node.gpus.clone() })
-            .collect();
-        let other = assignment.beside.as_ref().and_then(|beside| self.names.get(&beside.job).copied());
-        if let Some(other) = other {
-            if let Ok(value) = self.instance.pair_value(at, other, pool) {
-                let choice = self.pair(at, other, pool, value);
-                self.occupy(at, choice, &seats);
-            }
-        } else {
-            let (columns, shapes) = (&self.instance.problem.singles[at], &self.instance.families[at].shapes);
-            // Two shapes of as many GPUs may differ in their settings; one that was kept only because it ran is none of a new job.
-            let same = |column: &Single| shapes[column.shape] == assignment.shape;
-            let alike =
-                |column: &Single| column.pool == pool && column.demand[0] as u32 == assignment.shape.gpus;
-            let single = columns.iter().position(same).or_else(|| columns.iter().position(alike));
-            if let Some(single) = single {
-                self.occupy(at, Choice::Single(single), &seats);
-            }
-        }
     }
 
     /// The best at the prices: value less price, alone.
@@ -398,16 +341,5 @@ impl<'a> Session<'a> {
         let (seats, choice) = (&self.seats[job], self.choices[job]);
         let assignment = assign(&self.instance, &self.jobs, &self.table_of_prices, seats, job, choice);
         Decision::Runs(Box::new(assignment.expect("the job runs")))
-    }
-
-    /// How the job runs now, as the next solution must know it.
-    fn current(&self, job: usize) -> Option<Current> {
-        let choice = self.choices[job];
-        let assignment =
-            assign(&self.instance, &self.jobs, &self.table_of_prices, &self.seats[job], job, choice)?;
-        let mut current = Current::new(assignment.pool, assignment.shape.gpus);
-        current.beside = assignment.beside.map(|beside| beside.job);
-        current.settings = assignment.shape.settings;
-        Some(current)
     }
 }

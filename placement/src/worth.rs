@@ -42,6 +42,11 @@ impl Worth {
         self.current.as_ref().is_some_and(|current| !current.is(shape))
     }
 
+    /// What is lost of a value where the job keeps its shape and yet is moved to other GPUs.
+    pub(crate) fn lost_by_moving(&self, value: f64) -> f64 {
+        value * (1.0 - self.kept)
+    }
+
     fn utility(&self, throughput: f64) -> f64 {
         self.weight * self.objective.utility(throughput)
     }
