@@ -376,6 +376,7 @@ fn fold_seed(seed: Seed, split: Split, held_out: &str) -> Seed {
 pub(crate) struct Prepared {
     pub(crate) features: Matrix,
     pub(crate) names: Vec<String>,
+    raw: usize,
     target: Vec<f64>,
     weights: Option<Vec<f64>>,
     groups: crate::Groups,
@@ -390,6 +391,7 @@ impl Prepared {
         }
         Self {
             features: Matrix::new(width, values),
+            raw: examples.schema.width(),
             names: examples.schema.names().iter().chain(spec.names()).cloned().collect(),
             target: rows.iter().map(|&row| examples.slowdown[row as usize].ln()).collect(),
             weights: examples
@@ -405,6 +407,7 @@ impl Prepared {
         Training {
             features: &self.features,
             names: &self.names,
+            raw: self.raw,
             target: &self.target,
             weights: self.weights.as_deref(),
             groups: &self.groups,

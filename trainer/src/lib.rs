@@ -59,7 +59,7 @@ pub use few_shot::{
 pub use fit::fit;
 pub use learners::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerKind,
-    LearnerOptions, MatrixFactorisationOptions, RuleTreeOptions, TreeMean, TreeTarget,
+    LearnerOptions, MatrixFactorisationOptions, PhysicsUse, RuleTreeOptions, TreeMean, TreeTarget,
 };
 pub use learning_curve::{CurveOptions, CurvePoint, LearningCurve, learning_curve};
 pub use measured::Measured;

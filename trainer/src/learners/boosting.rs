@@ -2,6 +2,7 @@
 
 use super::few_families::cautious;
 use super::forest::leaf;
+use super::inputs::of_trees;
 use super::{BoostingOptions, Fitted, Learner, LearnerOptions, Training};
 use crate::Error;
 use elastico_core::{Seed, Stream};
@@ -26,7 +27,10 @@ const SERIAL: usize = 100_000;
 
 impl Learner for Boosting {
     fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
-        let parallel = training.features.values.len() > SERIAL;
+        let features = of_trees(training, options.boosting.physics);
+        let training =
+            &Training { features: &features, names: &training.names[..features.width], ..*training };
+        let parallel = features.values.len() > SERIAL;
         let fit = || boost(training, &options.boosting, seed, parallel);
         // On a thread of the pool, so that no parallel step is a hand-over from a caller that waits.
         let forest = if parallel { rayon::scope(|_| fit()) } else { fit() };

@@ -2,6 +2,7 @@
 
 use super::few_families::cautious;
 use super::forest::{SubForest, grow};
+use super::inputs::of_trees;
 use super::{Fitted, ForestOptions, Learner, LearnerOptions, Training};
 use crate::Error;
 use crate::matrix::Matrix;
@@ -13,8 +14,9 @@ pub(crate) struct ExtraTrees;
 
 impl Learner for ExtraTrees {
     fn fit(&self, training: &Training<'_>, options: &LearnerOptions, seed: Seed) -> Result<Fitted, Error> {
-        let Training { features, target, weights, .. } = training;
-        let forest = fit(features, target, *weights, &options.extra_trees, seed)?;
+        let Training { target, weights, .. } = training;
+        let features = of_trees(training, options.extra_trees.physics);
+        let forest = fit(&features, target, *weights, &options.extra_trees, seed)?;
         Ok(cautious(Fitted::Forest(forest), training))
     }
 }

@@ -15,15 +15,20 @@ pub(crate) const FEWEST_FAMILIES: usize = 5;
 ///
 /// Families are known by their indicators; without such features the fit comes back as it is.
 pub(crate) fn cautious(base: Fitted, training: &Training<'_>) -> Fitted {
+    if !few_are_known(training) {
+        return base;
+    }
     let families = known_families(training);
-    let names: std::collections::BTreeSet<&str> = families
+    Fitted::Shrunk(Box::new(ShrunkFit { base, families, center: weighted_mean(training), factor: 0.0 }))
+}
+
+/// Whether families are known by their indicators, and fewer than [`FEWEST_FAMILIES`] of them.
+pub(crate) fn few_are_known(training: &Training<'_>) -> bool {
+    let names: std::collections::BTreeSet<&str> = known_families(training)
         .iter()
         .filter_map(|&column| training.names[column].split_once("_family=").map(|(_, name)| name))
         .collect();
-    if names.is_empty() || names.len() >= FEWEST_FAMILIES {
-        return base;
-    }
-    Fitted::Shrunk(Box::new(ShrunkFit { base, families, center: weighted_mean(training), factor: 0.0 }))
+    (1..FEWEST_FAMILIES).contains(&names.len())
 }
 
 /// Columns of the families that occur in the rows: the indicator of a family that was held out stands there too, but 0

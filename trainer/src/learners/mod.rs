@@ -8,6 +8,7 @@ mod few_families;
 mod fitted;
 mod forest;
 mod gpu_lets;
+mod inputs;
 mod least_squares;
 mod mean;
 mod nodes;
@@ -31,7 +32,7 @@ pub(crate) use fitted::Fitted;
 pub(crate) use least_squares::Normal;
 pub use options::{
     BiasFilterOptions, BoostingOptions, ElasticNetOptions, ForestOptions, GpuLetsOptions, LearnerOptions,
-    MatrixFactorisationOptions, RuleTreeOptions, TreeMean, TreeTarget,
+    MatrixFactorisationOptions, PhysicsUse, RuleTreeOptions, TreeMean, TreeTarget,
 };
 pub(crate) use select::{Choice, choose};
 
@@ -70,6 +71,8 @@ pub enum LearnerKind {
 pub(crate) struct Training<'a> {
     pub(crate) features: &'a Matrix,
     pub(crate) names: &'a [String],
+    /// How many of the columns are raw; those of the physics come behind them.
+    pub(crate) raw: usize,
     pub(crate) target: &'a [f64],
     pub(crate) weights: Option<&'a [f64]>,
     /// Workloads, families, devices of each row.
@@ -192,6 +195,7 @@ mod tests {
     pub(crate) struct Table {
         pub(crate) features: Matrix,
         pub(crate) names: Vec<String>,
+        pub(crate) raw: usize,
         pub(crate) target: Vec<f64>,
         pub(crate) weights: Option<Vec<f64>>,
         pub(crate) groups: Groups,
@@ -213,7 +217,8 @@ mod tests {
                 ..Groups::default()
             };
             let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-            Self { features: Matrix::new(names.len(), values), names, target, weights: None, groups }
+            let raw = names.len();
+            Self { features: Matrix::new(raw, values), names, raw, target, weights: None, groups }
         }
 
         /// Columns drawn from 0..1, and a law for the log slowdown.
@@ -228,6 +233,7 @@ mod tests {
             Training {
                 features: &self.features,
                 names: &self.names,
+                raw: self.raw,
                 target: &self.target,
                 weights: self.weights.as_deref(),
                 groups: &self.groups,

@@ -79,6 +79,23 @@ pub struct ForestOptions {
     pub target: TreeTarget,
     /// How the trees are averaged; of trees on normalized throughput always harmonically.
     pub mean: TreeMean,
+    /// Whether nodes also look at the physics features.
+    pub physics: PhysicsUse,
+}
+
+/// Whether trees also split on the physics features (sums, products, saturation of both sides' demands).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PhysicsUse {
+    /// Unless families have indicators and fewer than five are known. Physics is what carries over to other families; of so
+    /// few none is believed (they get the mean), and among the known ones it only blurs what the raw features tell
+    /// apart: on iGniter's random pairs extra trees miss by 0.48 % with it and by 0.44 % without.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// What the trees of a forest are fitted on.
@@ -115,6 +132,7 @@ impl Default for ForestOptions {
             features_ratio: 0.5,
             target: TreeTarget::Log,
             mean: TreeMean::Harmonic,
+            physics: PhysicsUse::Auto,
         }
     }
 }
@@ -143,6 +161,8 @@ pub struct BoostingOptions {
     pub features_ratio: f64,
     /// Whether the prediction may never fall where the co-runner's pressure rises.
     pub monotone: bool,
+    /// Whether trees also look at the physics features.
+    pub physics: PhysicsUse,
 }
 
 impl Default for BoostingOptions {
@@ -158,6 +178,7 @@ impl Default for BoostingOptions {
             rows_ratio: 1.0,
             features_ratio: 1.0,
             monotone: false,
+            physics: PhysicsUse::Auto,
         }
     }
 }
@@ -418,6 +439,7 @@ mod tests {
             ("features_ratio", "0.5"),
             ("mean", "\"harmonic\""),
             ("min_leaf", "1"),
+            ("physics", "\"auto\""),
             ("target", "\"log\""),
             ("trees", "150"),
         ];
