@@ -52,8 +52,10 @@ impl ClusterSpec {
         let number = |column: &'static str| {
             let index = header.iter().position(|name| *name == column).ok_or_else(|| Error::Column {
                 path: path.into(),
-                column,
+                column: column.to_owned(),
                 found: elastico_core::suggest(column, header.iter().copied()).map(str::to_owned),
+                expects: "a cluster file has the columns num_switch,num_node_p_switch,num_gpu_p_node"
+                    .to_owned(),
             })?;
             let text = values.get(index).copied().unwrap_or_default();
             text.parse::<u32>().map_err(|_| Error::Value {

@@ -51,9 +51,57 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The column.
-        column: &'static str,
+        column: String,
         /// A column of the file with a similar name.
         found: Option<String>,
+        /// What such a file has, for the hint.
+        expects: String,
+    },
+    /// A file that is no trace of a known format.
+    #[error("{} is no trace that is known here: {why}", path.display())]
+    UnknownTrace {
+        /// The file.
+        path: PathBuf,
+        /// What was seen.
+        why: String,
+    },
+    /// A file that is something else.
+    #[error("{} is no trace but {what}", path.display())]
+    NotATrace {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+        /// What it is good for.
+        remedy: &'static str,
+    },
+    /// A trace that means nothing without something else.
+    #[error("{} {what}", path.display())]
+    Needs {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        what: String,
+        /// How to give it.
+        remedy: String,
+    },
+    /// A mapping file that is wrong.
+    #[error("the mapping {name}: {why}")]
+    Mapping {
+        /// Its file or preset.
+        name: String,
+        /// What is wrong.
+        why: String,
+        /// What helps.
+        remedy: String,
+    },
+    /// Lines that would be left out, under `strict`.
+    #[error("{}: {why}, and nothing may be left out", path.display())]
+    Strict {
+        /// The file.
+        path: PathBuf,
+        /// The warning that is an error now.
+        why: String,
     },
     /// A trace without jobs.
     #[error("the trace `{0}` has no jobs")]
@@ -116,9 +164,13 @@ pub enum Error {
 impl Hint for Error {
     fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::Column { .. } => {
-                "a job list of the Tiresias family has the columns job_id,num_gpu,submit_time,iterations,model_name,duration,interval"
+            Self::Column { expects, .. } => expects,
+            Self::UnknownTrace { .. } => {
+                "name the format with --trace-format, or map the columns of a CSV file with --mapping; `elastico trace formats` lists what is known"
             }
+            Self::NotATrace { remedy, .. } => remedy,
+            Self::Needs { remedy, .. } | Self::Mapping { remedy, .. } => remedy,
+            Self::Strict { .. } => "correct the file, or leave --strict away",
             Self::Cluster(_) => "write n32g4 for 32 nodes of 4 GPUs",
             Self::TooLarge { .. } => "give a larger --cluster, or leave such jobs out of the trace",
             Self::Policy { .. } => "policies are fifo, fifo_backfill, srtf, las and elastico",

@@ -38,4 +38,8 @@ pub use error::Error;
 pub use metrics::{JobOutcome, Simulation};
 pub use policies::{ElasticoOptions, Policy, PolicyKind};
 pub use tables::{PairOracle, PairSlowdown, SlowdownTable, Tables};
-pub use trace::{SyntheticOptions, TimeUnit, Trace, TraceJob, Warning};
+pub use trace::{
+    Attempts, DeviceDemand, GavelThroughputs, GpuCount, MAPPING_TEMPLATE, PRESETS, ReadOptions,
+    SyntheticOptions, TimeUnit, TokenRate, Trace, TraceFormat, TraceJob, TraceSummary, Warning,
+    read_openb_nodes,
+};

@@ -6,8 +6,8 @@ use clap::{Subcommand, ValueEnum};
 use elastico_core::Seed;
 use elastico_report::{Column, Table, Value};
 use elastico_simulator::{
-    ClusterSpec, Comparison, Options, PairedRatio, PolicyKind, Simulation, SlowdownTable, Tables, TimeUnit,
-    Trace, compare, simulate,
+    ClusterSpec, Comparison, Options, PairedRatio, PolicyKind, ReadOptions, Simulation, SlowdownTable,
+    Tables, TimeUnit, Trace, compare, simulate,
 };
 use std::path::{Path, PathBuf};
 
@@ -95,7 +95,7 @@ impl Scene {
             Unit::S => TimeUnit::Seconds,
             Unit::Ms => TimeUnit::Milliseconds,
         });
-        let mut trace = Trace::read(&self.trace, unit)?;
+        let mut trace = Trace::read(&self.trace, &ReadOptions { time_unit: unit, ..ReadOptions::default() })?;
         for warning in &trace.warnings {
             talk.say(format!("warning: {warning}"));
         }

@@ -1,6 +1,6 @@
 //! Our own trace: `elastico.trace/1`.
 
-use super::{Trace, TraceJob};
+use super::{Trace, TraceFormat, TraceJob};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -42,24 +42,14 @@ impl Trace {
             source,
         })?;
         let name = document.name.unwrap_or_else(|| path.display().to_string());
-        Self::new(name, document.jobs)
+        let mut trace = Self::new(name, document.jobs)?;
+        trace.format = Some(TraceFormat::Elastico);
+        Ok(trace)
     }
 
     /// The trace in ElastiCo's own format.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({ "schema": Schema::One, "name": self.name, "jobs": self.jobs })
-    }
-
-    /// Reads either format: `.json` is ElastiCo's own, anything else a job list of the Tiresias family.
-    ///
-    /// # Errors
-    /// As the reader of the format.
-    pub fn read(path: &Path, unit: Option<super::TimeUnit>) -> Result<Self, Error> {
-        if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
-            Self::read_json(path)
-        } else {
-            Self::read_tiresias(path, unit)
-        }
     }
 }
 

@@ -1,11 +1,29 @@
 //! Job lists: what arrives when, how large it is, and how long it takes alone.
 
+mod date;
+mod gavel;
+mod inspect;
 mod json;
+mod mapping;
+mod openb;
+mod philly;
+mod pollux;
+mod read;
+mod requests;
 mod sample;
+mod sheet;
+mod throughputs;
 mod tiresias;
+mod token_rate;
 
+pub use inspect::{DeviceDemand, GpuCount, TraceSummary};
+pub use mapping::{MAPPING_TEMPLATE, PRESETS};
+pub use openb::read_openb_nodes;
+pub use read::{Attempts, ReadOptions, TraceFormat};
 pub use sample::SyntheticOptions;
+pub use throughputs::GavelThroughputs;
 pub use tiresias::TimeUnit;
+pub use token_rate::TokenRate;
 
 use crate::error::check;
 use crate::{ClusterSpec, Error};
@@ -21,6 +39,8 @@ use std::ops::RangeInclusive;
 pub struct Trace {
     /// The file, or how the trace was made.
     pub name: String,
+    /// The format that it was read from; absent where it was made.
+    pub format: Option<TraceFormat>,
     /// Jobs in order of submission; at least one.
     jobs: Vec<TraceJob>,
     /// What the reader had to assume.
@@ -54,6 +74,12 @@ pub struct TraceJob {
     /// The device on which its duration is meant; absent = on any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// Devices that it may run on; empty = any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
+    /// The part of its one GPU that it asks for, above 0 and at most 1; absent = whole GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_share_ratio: Option<f64>,
     /// How much it matters beside other jobs; 1 where not said.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub weight: f64,
@@ -97,6 +123,8 @@ impl TraceJob {
             submit_seconds,
             duration_seconds,
             device: None,
+            devices: Vec::new(),
+            gpu_share_ratio: None,
             weight: 1.0,
             memory_bytes: None,
             tenant: None,
@@ -116,14 +144,22 @@ impl TraceJob {
 
     /// GPU-seconds that it needs alone on the GPUs that it asks for.
     pub fn gpu_seconds(&self) -> f64 {
-        self.duration_seconds * f64::from(self.gpus)
+        self.duration_seconds * f64::from(self.gpus) * self.gpu_share_ratio.unwrap_or(1.0)
     }
 }
 
 /// What a reader had to assume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "warning", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {
+    /// The format was not given, and the file does not name it.
+    Format {
+        /// The format that was taken.
+        assumed: TraceFormat,
+        /// Why.
+        because: String,
+    },
     /// The unit of time was not given.
     TimeUnit {
         /// The unit that was taken.
@@ -138,17 +174,48 @@ pub enum Warning {
         /// How many.
         jobs: usize,
     },
+    /// Lines were left out.
+    LeftOut {
+        /// How many.
+        lines: usize,
+        /// Why; goes after the number.
+        because: String,
+    },
+    /// Something that the file does not say.
+    Assumed {
+        /// What was taken, and what it means.
+        what: String,
+    },
+}
+
+impl Warning {
+    /// Jobs or lines that were left out.
+    pub const fn left_out(&self) -> usize {
+        match self {
+            Self::NoWork { jobs: count } | Self::LeftOut { lines: count, .. } => *count,
+            _ => 0,
+        }
+    }
 }
 
 /// The warning with its remedy.
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Format { assumed, because } => {
+                write!(
+                    f,
+                    "read as {} because {because}; say so with --trace-format {assumed}",
+                    assumed.describe()
+                )
+            }
             Self::TimeUnit { assumed, because } => {
                 write!(f, "took times as {assumed} because {because}; say so with --time-unit {assumed}")
             }
             Self::Unsorted => f.write_str("jobs were not in order of submission and have been sorted"),
             Self::NoWork { jobs } => write!(f, "left out {jobs} jobs with no GPU or no duration"),
+            Self::LeftOut { lines, because } => write!(f, "left out {lines} {because}"),
+            Self::Assumed { what } => f.write_str(what),
         }
     }
 }
@@ -178,6 +245,11 @@ impl Trace {
             if *range.end() < job.gpus {
                 return refuse("gpus_max", f64::from(*range.end()), "at least gpus");
             }
+            if let Some(share) = job.gpu_share_ratio
+                && !(share > 0.0 && share <= 1.0 && job.gpus == 1)
+            {
+                return refuse("gpu_share_ratio", share, "above 0, at most 1, and of a job with one GPU");
+            }
             if let Some(bytes) = job.memory_bytes
                 && !(bytes.is_finite() && bytes >= 0.0)
             {
@@ -198,7 +270,7 @@ impl Trace {
             // Stable: jobs of one instant stay in the order of the file.
             jobs.sort_by(|a, b| a.submit_seconds.total_cmp(&b.submit_seconds));
         }
-        Ok(Self { name, jobs, warnings })
+        Ok(Self { name, format: None, jobs, warnings })
     }
 
     /// The jobs in order of submission.

@@ -1,8 +1,9 @@
 //! The job list of Tiresias, Muri, Chronus and ElasticFlow.
 
-use super::{Trace, TraceJob, Warning};
+use super::sheet::{self, Jobs, Sheet};
+use super::{Trace, TraceFormat, TraceJob, Warning};
 use crate::Error;
-use elastico_core::{JobId, suggest};
+use elastico_core::WorkloadKind;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -20,7 +21,7 @@ pub enum TimeUnit {
 
 impl TimeUnit {
     /// The unit in seconds.
-    const fn seconds(self) -> f64 {
+    pub(super) const fn seconds(self) -> f64 {
         match self {
             Self::Seconds => 1.0,
             Self::Milliseconds => 1e-3,
@@ -52,8 +53,11 @@ impl FromStr for TimeUnit {
 /// public traces is under two hours.
 const IMPLAUSIBLE_MEDIAN: f64 = 1e6;
 
+const EXPECTS: &str = "a job list of the Tiresias family has the columns job_id,num_gpu,submit_time,iterations,model_name,duration,interval";
+
 impl Trace {
-    /// Reads a job list with the columns `job_id,num_gpu,submit_time,model_name,duration`; others are ignored.
+    /// Reads a job list with the columns `job_id,num_gpu,submit_time,model_name,duration`; others are ignored, except
+    /// for `batch_size` beside `ddl` (ElasticFlow), which becomes part of the workload's name.
     ///
     /// Without a `unit` it is inferred, which leaves a warning: a column `resource_time_0` or an implausible median
     /// duration means milliseconds.
@@ -61,9 +65,7 @@ impl Trace {
     /// # Errors
     /// A missing column, or a value that cannot be, with line and column.
     pub fn read_tiresias(path: &Path, unit: Option<TimeUnit>) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
-        Self::parse_tiresias(&text, path, unit)
+        Self::parse_tiresias(&sheet::read(path)?, path, unit)
     }
 
     /// Like [`Self::read_tiresias`], from a text; `path` is only named in errors.
@@ -71,82 +73,45 @@ impl Trace {
     /// # Errors
     /// As [`Self::read_tiresias`].
     pub fn parse_tiresias(text: &str, path: &Path, unit: Option<TimeUnit>) -> Result<Self, Error> {
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
-        let line_error = |line: u64, why: String| Error::Line { path: path.into(), line, why };
-        let headers = reader.headers().map_err(|error| line_error(1, why(&error)))?.clone();
-        let position = |column: &'static str| {
-            headers.iter().position(|header| header.trim_start_matches('\u{feff}') == column).ok_or_else(
-                || Error::Column {
-                    path: path.into(),
-                    column,
-                    found: suggest(column, headers.iter()).map(str::to_owned),
-                },
-            )
-        };
-        let columns = [
-            position("job_id")?,
-            position("num_gpu")?,
-            position("submit_time")?,
-            position("model_name")?,
-            position("duration")?,
+        let sheet = Sheet::open(text, path, EXPECTS)?;
+        let [job, gpus, submit, model, duration] = [
+            sheet.column("job_id")?,
+            sheet.column("num_gpu")?,
+            sheet.column("submit_time")?,
+            sheet.column("model_name")?,
+            sheet.column("duration")?,
         ];
-        let mut jobs = Vec::new();
-        let mut without_work = 0;
-        for record in reader.records() {
-            let record = record
-                .map_err(|error| line_error(error.position().map_or(0, csv::Position::line), why(&error)))?;
-            let line = record.position().map_or(0, csv::Position::line);
-            let field = |index: usize| record.get(columns[index]).unwrap_or_default();
-            let wrong = |index: usize, why: String| Error::Value {
-                path: path.into(),
-                line,
-                column: headers.get(columns[index]).unwrap_or_default().to_owned(),
-                why,
-            };
-            let number = |index: usize| match field(index).parse::<f64>() {
-                Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-                Ok(value) => Err(wrong(index, format!("{value} must be finite and 0 or more"))),
-                Err(_) => Err(wrong(index, format!("`{}` is no number", field(index)))),
-            };
-            let gpus = field(1)
-                .parse::<u32>()
-                .map_err(|_| wrong(1, format!("`{}` is no count of GPUs", field(1))))?;
-            let id = JobId::new(field(0)).map_err(|error| wrong(0, error.to_string()))?;
-            let job = TraceJob::new(id, field(3), gpus, number(2)?, number(4)?);
-            if job.workload.is_empty() {
-                return Err(wrong(3, "the workload has no name".to_owned()));
+        let batch = sheet.optional("ddl").and(sheet.optional("batch_size"));
+        let from_muri = sheet.optional("resource_time_0").is_some();
+        let mut jobs = Jobs::default();
+        sheet.rows(|row| {
+            let mut workload = row.named(model, "the workload")?.to_owned();
+            if let Some(batch) = batch {
+                workload = format!("{workload} (batch size {})", row.count(batch, "samples")?);
             }
-            if job.gpus == 0 || job.duration_seconds <= 0.0 {
-                without_work += 1;
-            } else {
-                jobs.push(job);
-            }
-        }
-        let mut warnings = Vec::new();
+            let (submit, duration) = (row.number(submit)?, row.number(duration)?);
+            let mut job = TraceJob::new(row.id(job)?, workload, row.count(gpus, "GPUs")?, submit, duration);
+            job.kind = Some(WorkloadKind::Training);
+            jobs.push(job);
+            Ok(())
+        })?;
         let unit = unit.unwrap_or_else(|| {
-            let (assumed, because) = infer(&headers, &jobs);
-            warnings.push(Warning::TimeUnit { assumed, because });
+            let (assumed, because) = infer(from_muri, &jobs.jobs);
+            jobs.warnings.push(Warning::TimeUnit { assumed, because });
             assumed
         });
-        for job in &mut jobs {
+        for job in &mut jobs.jobs {
             job.submit_seconds *= unit.seconds();
             job.duration_seconds *= unit.seconds();
         }
-        if without_work > 0 {
-            warnings.push(Warning::NoWork { jobs: without_work });
-        }
-        let name = path
-            .file_name()
-            .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-        let mut trace = Self::new(name, jobs)?;
-        warnings.append(&mut trace.warnings);
-        trace.warnings = warnings;
+        let mut trace = jobs.into_trace(path)?;
+        trace.format = Some(TraceFormat::Tiresias);
         Ok(trace)
     }
 }
 
-fn infer(headers: &csv::StringRecord, jobs: &[TraceJob]) -> (TimeUnit, String) {
-    if headers.iter().any(|header| header == "resource_time_0") {
+fn infer(from_muri: bool, jobs: &[TraceJob]) -> (TimeUnit, String) {
+    if from_muri {
         return (TimeUnit::Milliseconds, "the columns resource_time_* are those of Muri".to_owned());
     }
     let durations: Vec<f64> = jobs.iter().map(|job| job.duration_seconds).collect();
@@ -155,17 +120,6 @@ fn infer(headers: &csv::StringRecord, jobs: &[TraceJob]) -> (TimeUnit, String) {
         (TimeUnit::Milliseconds, format!("half of the jobs run longer than {median}"))
     } else {
         (TimeUnit::Seconds, "the columns are those of Tiresias".to_owned())
-    }
-}
-
-/// The message of a CSV error without its own position, which the caller states.
-fn why(error: &csv::Error) -> String {
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("the line has {len} fields, the header has {expected_len}")
-        }
-        csv::ErrorKind::Utf8 { err, .. } => format!("field {} is no UTF-8 text", err.field() + 1),
-        _ => error.to_string(),
     }
 }
 

@@ -8,3 +8,4 @@
 mod hand;
 mod laws;
 mod published;
+mod traces;

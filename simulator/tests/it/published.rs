@@ -4,7 +4,7 @@ use elastico_simulator::{ClusterSpec, Options, PolicyKind, TimeUnit, Trace, simu
 use std::path::PathBuf;
 
 #[expect(clippy::print_stdout, reason = "says why nothing is tested")]
-fn shared(file: &str) -> Option<PathBuf> {
+pub(super) fn shared(file: &str) -> Option<PathBuf> {
     let root = std::env::var_os("ELASTICO_SHARED")
         .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared")), PathBuf::from);
     let path = root.join("data/traces").join(file);
