@@ -16,7 +16,7 @@ fn speed(criterion: &mut Criterion) {
         let options = SyntheticOptions {
             jobs,
             load,
-            cluster,
+            cluster: cluster.clone(),
             workloads: vec![("a".into(), Some(0.3)), ("b".into(), Some(0.6))],
             median_seconds: 900.0,
         };

@@ -1,42 +1,119 @@
-//! Nodes and their GPUs.
+//! Pools of equal nodes.
 
 use crate::Error;
-use serde::{Deserialize, Serialize};
+use elastico_core::{PoolId, chip};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Equal nodes; `n32g4` on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A cluster: one pool, `n8g8` on the command line, or several, `v100:n9g4,p100:n9g4`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterSpec {
+    pools: Vec<PoolSpec>,
+}
+
+/// Equal nodes with one GPU model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PoolSpec {
+    /// Its name; `pool` where the only pool has none.
+    pub id: PoolId,
+    /// The GPU model, the key into tables of slowdowns and speeds; absent = every job runs as its trace says.
+    pub device: Option<String>,
     /// Nodes.
     pub nodes: u32,
     /// GPUs of each node.
     pub gpus_per_node: u32,
+    /// Memory of one GPU in bytes, where known: that of the chip, or of the cluster file.
+    pub memory_bytes: Option<f64>,
 }
+
+/// The name of a pool that was given none.
+const UNNAMED: &str = "pool";
 
 /// More GPUs than any cluster has; a larger number is a slip of the finger.
 const MOST_GPUS: u64 = 10_000_000;
 
+impl PoolSpec {
+    /// A pool; its memory is that of the chip where `device` is the name of one.
+    pub fn new(id: PoolId, device: Option<String>, nodes: u32, gpus_per_node: u32) -> Self {
+        let memory_bytes = device.as_deref().and_then(chip).map(|chip| chip.memory.get());
+        Self { id, device, nodes, gpus_per_node, memory_bytes }
+    }
+
+    /// GPUs of the pool.
+    pub const fn gpus(&self) -> u32 {
+        self.nodes.saturating_mul(self.gpus_per_node)
+    }
+
+    /// Whether the empty pool holds a job of so many GPUs on as few nodes as can be.
+    pub const fn holds(&self, gpus: u32) -> bool {
+        gpus <= self.gpus() && gpus.div_ceil(self.gpus_per_node) <= self.nodes
+    }
+}
+
 impl ClusterSpec {
-    /// A cluster of equal nodes.
+    /// One pool of equal nodes without a name.
     ///
     /// # Errors
     /// No nodes, no GPUs, or more than ten million GPUs.
     pub fn new(nodes: u32, gpus_per_node: u32) -> Result<Self, Error> {
-        let gpus = u64::from(nodes) * u64::from(gpus_per_node);
-        if (1..=MOST_GPUS).contains(&gpus) {
-            Ok(Self { nodes, gpus_per_node })
-        } else {
-            Err(Error::Cluster(format!("n{nodes}g{gpus_per_node}")))
+        let text = || format!("n{nodes}g{gpus_per_node}");
+        let id = PoolId::new(UNNAMED).map_err(|_| Error::Cluster(text()))?;
+        Self::of(vec![PoolSpec::new(id, None, nodes, gpus_per_node)])
+    }
+
+    /// A cluster of pools.
+    ///
+    /// # Errors
+    /// No pool, two of one name, a pool without GPUs, or more than ten million GPUs.
+    pub fn of(pools: Vec<PoolSpec>) -> Result<Self, Error> {
+        let mut names = BTreeSet::new();
+        let mut gpus = 0;
+        let cluster = Self { pools };
+        for pool in &cluster.pools {
+            let own = u64::from(pool.nodes) * u64::from(pool.gpus_per_node);
+            gpus += own;
+            if own == 0 || gpus > MOST_GPUS {
+                return Err(Error::Cluster(cluster.to_string()));
+            }
+            if !names.insert(&pool.id) {
+                return Err(Error::TwoPools(pool.id.to_string()));
+            }
         }
+        if cluster.pools.is_empty() {
+            return Err(Error::Cluster(String::new()));
+        }
+        Ok(cluster)
+    }
+
+    /// The pools; at least one.
+    pub fn pools(&self) -> &[PoolSpec] {
+        &self.pools
     }
 
     /// All GPUs.
-    pub const fn gpus(&self) -> u32 {
-        self.nodes * self.gpus_per_node
+    pub fn gpus(&self) -> u32 {
+        self.pools.iter().map(PoolSpec::gpus).sum()
+    }
+
+    /// GPUs of the largest node.
+    pub fn largest_node(&self) -> u32 {
+        self.pools.iter().map(|pool| pool.gpus_per_node).max().unwrap_or_default()
+    }
+
+    /// Reads a cluster file: `cluster.toml` or `.json` as `elastico place` reads it, else a CSV of Tiresias.
+    ///
+    /// # Errors
+    /// As the reader of the format.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        match ending.as_deref() {
+            Some("toml" | "json") => Self::try_from(&elastico_placement::Cluster::read(path)?),
+            _ => Self::read_tiresias(path),
+        }
     }
 
     /// Reads a cluster file of Tiresias: `num_switch,num_node_p_switch,num_gpu_p_node,…`, one line of numbers.
@@ -70,83 +147,71 @@ impl ClusterSpec {
     }
 }
 
+/// The pools of a cluster file; its host cores, memory and network are not simulated.
+impl TryFrom<&elastico_placement::Cluster> for ClusterSpec {
+    type Error = Error;
+
+    fn try_from(cluster: &elastico_placement::Cluster) -> Result<Self, Error> {
+        let mut pools = Vec::new();
+        for pool in cluster.pool.iter().filter(|pool| pool.nodes > 0) {
+            if pool.gpu_count() != pool.nodes.saturating_mul(pool.gpus_per_node) {
+                return Err(Error::PartNode(pool.id.to_string()));
+            }
+            let mut spec =
+                PoolSpec::new(pool.id.clone(), Some(pool.device.clone()), pool.nodes, pool.gpus_per_node);
+            spec.memory_bytes = Some(pool.memory_of_gpu()).filter(|bytes| *bytes > 0.0);
+            pools.push(spec);
+        }
+        Self::of(pools)
+    }
+}
+
+/// `n8g8`, `v100:n9g4` where the pool is called as its device, `east=h100:n2g8` where not, `east=:n2g8` without device.
+impl fmt::Display for PoolSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.device {
+            None if self.id.as_str() == UNNAMED => {}
+            None => write!(f, "{}=:", self.id)?,
+            Some(device) if device == self.id.as_str() => write!(f, "{device}:")?,
+            Some(device) => write!(f, "{}={device}:", self.id)?,
+        }
+        write!(f, "n{}g{}", self.nodes, self.gpus_per_node)
+    }
+}
+
+impl FromStr for PoolSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || Error::Cluster(text.to_owned());
+        let (name, size) = text.rsplit_once(':').unwrap_or((UNNAMED, text));
+        let (id, device) = match name.split_once('=') {
+            Some((id, device)) => (id, Some(device)),
+            None if size.len() == text.len() => (name, None),
+            None => (name, Some(name)),
+        };
+        let (nodes, gpus) = size.strip_prefix('n').and_then(|rest| rest.split_once('g')).ok_or_else(wrong)?;
+        Ok(Self::new(
+            PoolId::new(id).map_err(|_| wrong())?,
+            device.filter(|device| !device.is_empty()).map(str::to_owned),
+            nodes.parse().map_err(|_| wrong())?,
+            gpus.parse().map_err(|_| wrong())?,
+        ))
+    }
+}
+
 impl fmt::Display for ClusterSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("n{}g{}", self.nodes, self.gpus_per_node))
+        let pools: Vec<String> = self.pools.iter().map(ToString::to_string).collect();
+        f.pad(&pools.join(","))
     }
 }
 
 impl FromStr for ClusterSpec {
     type Err = Error;
+
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::Cluster(text.to_owned());
-        let (nodes, gpus) = text.strip_prefix('n').and_then(|rest| rest.split_once('g')).ok_or_else(wrong)?;
-        Self::new(nodes.parse().map_err(|_| wrong())?, gpus.parse().map_err(|_| wrong())?)
-    }
-}
-
-/// GPUs on nodes: `(node, GPUs)`.
-pub(crate) type Place = Vec<(u32, u32)>;
-
-/// Which GPUs are free. A job that fits one node gets one node; a larger one gets whole nodes and a rest.
-#[derive(Debug)]
-pub(crate) struct FreeGpus {
-    free: Vec<u32>,
-    // Nodes by free GPUs, so that best fit need not look at every node.
-    by_free: Vec<BTreeSet<u32>>,
-    total: u32,
-}
-
-impl FreeGpus {
-    pub(crate) fn new(spec: ClusterSpec) -> Self {
-        let size = spec.gpus_per_node as usize;
-        let mut by_free = vec![BTreeSet::new(); size + 1];
-        by_free[size] = (0..spec.nodes).collect();
-        Self { free: vec![spec.gpus_per_node; spec.nodes as usize], by_free, total: spec.gpus() }
-    }
-
-    pub(crate) const fn total(&self) -> u32 {
-        self.total
-    }
-
-    pub(crate) fn of_node(&self, node: u32) -> u32 {
-        self.free[node as usize]
-    }
-
-    /// Best fit: the fullest node that still holds the job.
-    pub(crate) fn take(&mut self, gpus: u32) -> Option<Place> {
-        if gpus > self.total {
-            return None;
-        }
-        let size = (self.by_free.len() - 1) as u32;
-        let (whole, rest) = if gpus <= size { (0, gpus) } else { (gpus / size, gpus % size) };
-        let empty = &self.by_free[size as usize];
-        if (empty.len() as u32) < whole {
-            return None;
-        }
-        let mut place: Place = empty.iter().take(whole as usize).map(|node| (*node, size)).collect();
-        if rest > 0 {
-            let fitting = self.by_free[rest as usize..].iter().flatten();
-            let node = fitting.copied().find(|node| !place.iter().any(|(taken, _)| taken == node))?;
-            place.push((node, rest));
-        }
-        for (node, count) in &place {
-            self.shift(*node, self.free[*node as usize] - count);
-        }
-        Some(place)
-    }
-
-    pub(crate) fn give_back(&mut self, place: &[(u32, u32)]) {
-        for (node, count) in place {
-            self.shift(*node, self.free[*node as usize] + count);
-        }
-    }
-
-    fn shift(&mut self, node: u32, free: u32) {
-        let before = std::mem::replace(&mut self.free[node as usize], free);
-        self.by_free[before as usize].remove(&node);
-        self.by_free[free as usize].insert(node);
-        self.total = self.total - before + free;
+        Self::of(text.split(',').map(str::parse).collect::<Result<_, _>>()?)
     }
 }
 
@@ -156,23 +221,36 @@ mod tests {
 
     #[test]
     fn the_text_form_round_trips_and_nonsense_is_refused() {
-        assert_eq!("n32g4".parse::<ClusterSpec>().unwrap().to_string(), "n32g4");
-        for text in ["", "32x4", "n0g4", "n4g0", "n-1g4", "n4g4x", "n4294967295g4294967295"] {
+        for text in ["n32g4", "v100:n9g4,p100:n9g4,k80:n9g4", "east=h100:n2g8,west=:n1g4"] {
+            assert_eq!(text.parse::<ClusterSpec>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "32x4",
+            "n0g4",
+            "n4g0",
+            "n-1g4",
+            "n4g4x",
+            "n4294967295g4294967295",
+            "a:n1g1,",
+            "a:n1g1,a:n2g2",
+            ":n1g1",
+            "n1g1,n2g2",
+        ] {
             assert!(text.parse::<ClusterSpec>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn small_jobs_fill_up_nodes_and_large_ones_take_whole_nodes() {
-        let mut gpus = FreeGpus::new(ClusterSpec::new(3, 4).unwrap());
-        assert_eq!(gpus.take(3), Some(vec![(0, 3)]));
-        assert_eq!(gpus.take(1), Some(vec![(0, 1)]));
-        assert_eq!(gpus.take(6), Some(vec![(1, 4), (2, 2)]));
-        assert_eq!(gpus.take(3), None);
-        gpus.give_back(&[(1, 4), (2, 2)]);
-        assert_eq!(gpus.total(), 8);
-        assert_eq!(gpus.take(2), Some(vec![(1, 2)]));
-        assert_eq!(gpus.take(5), Some(vec![(2, 4), (1, 1)]));
-        assert_eq!(gpus.take(2), None, "one GPU is left");
+    fn a_cluster_file_of_place_is_read_with_its_memory() {
+        let text = "[[pool]]\nid = \"east\"\ndevice = \"h100\"\nnodes = 2\ngpus_per_node = 8\n";
+        let read = |text: &str| {
+            let cluster = elastico_placement::Cluster::from_toml(text, Path::new("cluster.toml")).unwrap();
+            ClusterSpec::try_from(&cluster)
+        };
+        let spec = read(text).unwrap();
+        assert_eq!(spec.to_string(), "east=h100:n2g8");
+        assert_eq!(spec.pools()[0].memory_bytes, Some(chip("h100").unwrap().memory.get()));
+        assert!(matches!(read(&format!("{text}gpus = 13\n")), Err(Error::PartNode(_))));
     }
 }

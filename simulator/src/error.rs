@@ -127,15 +127,36 @@ pub enum Error {
     /// A text that describes no cluster.
     #[error("`{0}` is no cluster")]
     Cluster(String),
-    /// A job that the cluster can never hold.
-    #[error("job `{job}` asks for {gpus} GPUs, the cluster has {capacity}")]
+    /// A cluster with two pools of one name.
+    #[error("the cluster has two pools called `{0}`")]
+    TwoPools(String),
+    /// A pool whose last node is not full.
+    #[error("pool `{0}` has a node that is not full")]
+    PartNode(String),
+    /// A cluster file that `elastico place` would refuse too.
+    #[error(transparent)]
+    Placement(#[from] elastico_placement::Error),
+    /// A job that no pool can ever hold.
+    #[error("job `{job}` asks for {gpus} GPUs, the largest pool has {capacity}")]
     TooLarge {
         /// The job.
         job: String,
         /// GPUs it asks for.
         gpus: u32,
-        /// GPUs of the cluster.
+        /// GPUs of the largest pool.
         capacity: u32,
+    },
+    /// A job of which nobody knows how fast it runs here.
+    #[error("job `{job}` cannot run on this cluster: no speed of `{workload}` is known on {gpus} GPUs{}", device.as_deref().map(|device| format!(" against those of a {device}")).unwrap_or_default())]
+    NoShape {
+        /// The job.
+        job: String,
+        /// Its workload.
+        workload: String,
+        /// GPUs that it asks for.
+        gpus: u32,
+        /// The device that its duration is meant on.
+        device: Option<String>,
     },
     /// A text that names no policy.
     #[error("there is no policy `{name}`{}", suggestion.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default())]
@@ -146,8 +167,11 @@ pub enum Error {
         suggestion: Option<&'static str>,
     },
     /// Co-location without slowdowns.
-    #[error("the policy `elastico` needs a table of slowdowns for {0}")]
-    NoTable(&'static str),
+    #[error("the policy `{policy}` needs tables of slowdowns: one that happens, and one to plan with")]
+    NoTable {
+        /// The policy.
+        policy: String,
+    },
     /// A comparison without policies or seeds.
     #[error("a comparison needs at least one {0}")]
     Nothing(&'static str),
@@ -171,14 +195,27 @@ impl Hint for Error {
             Self::NotATrace { remedy, .. } => remedy,
             Self::Needs { remedy, .. } | Self::Mapping { remedy, .. } => remedy,
             Self::Strict { .. } => "correct the file, or leave --strict away",
-            Self::Cluster(_) => "write n32g4 for 32 nodes of 4 GPUs",
+            Self::Cluster(_) => {
+                "write n32g4 for 32 nodes of 4 GPUs, or pools by their device: v100:n9g4,k80:n9g4"
+            }
+            Self::TwoPools(_) => "name pools of one device apart: east=v100:n9g4,west=v100:n9g4",
+            Self::PartNode(_) => "list the node that is not full as a pool of its own",
+            Self::Placement(error) => return error.hint(),
+            Self::NoShape { .. } => {
+                "give speeds for the devices of the cluster, or name the device of the job among its pools"
+            }
             Self::TooLarge { .. } => "give a larger --cluster, or leave such jobs out of the trace",
-            Self::Policy { .. } => "policies are fifo, fifo_backfill, srtf, las and elastico",
-            Self::NoTable(_) => {
+            Self::Policy { .. } => {
+                return Some(format!("policies are {}", crate::PolicyKind::NAMES.join(", ")));
+            }
+            Self::NoTable { .. } => {
                 "give a truth table that moves the jobs, and the planner's predictions; they should not be the same"
             }
             Self::Json { what: "trace", .. } => {
                 "a trace starts with {\"schema\": \"elastico.trace/1\", \"jobs\": [...]}"
+            }
+            Self::Json { what: "speed table", .. } => {
+                "a table starts with {\"schema\": \"elastico.speeds/1\", \"name\": ..., \"speeds\": [...], \"laws\": [...]}"
             }
             Self::Json { what: "slowdown table", .. } => {
                 "a table starts with {\"schema\": \"elastico.slowdowns/1\", \"name\": ..., \"pairs\": [...]}"

@@ -1,12 +1,14 @@
 //! A cluster in a trace: what a scheduling policy would have done. Every number of it is simulated.
 //!
-//! A [`Trace`] of jobs arrives at a cluster of equal nodes ([`ClusterSpec`]). At each arrival and finish a policy
-//! ([`PolicyKind`]) starts, joins or preempts jobs; [`simulate`] moves time from event to event and returns a
+//! A [`Trace`] of jobs arrives at a cluster of pools of equal nodes ([`ClusterSpec`]). At each arrival and finish a policy
+//! ([`PolicyKind`]) starts, joins, resizes or preempts jobs; [`simulate`] moves time from event to event and returns a
 //! [`Simulation`]: completion times, queueing, utilisation, harm. [`compare`] holds policies against each other on the
 //! same traces, with paired ratios.
 //!
-//! Co-location has two inputs that must not be one: the *truth*, a table of slowdowns that moves the jobs, and the
-//! *planner*, the predictions that the policy may look at ([`Tables`]). Both are named in the result.
+//! A job runs as its trace says on the GPUs that it asks for. Elsewhere, on another number of GPUs, or beside another job
+//! its rate comes from an [`Oracle`], of which there are two that must not be one: the *truth* moves the jobs, and the
+//! *planner* is all that the policy may look at ([`Tables`]). Both are named in the result. What the truth does not know
+//! cannot happen.
 //!
 //! ```
 //! use elastico_simulator::{ClusterSpec, Options, PolicyKind, Trace, simulate};
@@ -22,22 +24,37 @@
 //! # Ok::<(), elastico_simulator::Error>(())
 //! ```
 
+mod apply;
 mod cluster;
 mod compare;
 mod engine;
 mod error;
+mod failures;
+mod ledger;
 mod metrics;
+mod moves;
+mod options;
+mod places;
 mod policies;
+mod rates;
+mod round;
+mod speeds;
 mod tables;
 mod trace;
+mod victims;
 
-pub use cluster::ClusterSpec;
+pub use apply::Target;
+pub use cluster::{ClusterSpec, PoolSpec};
 pub use compare::{Comparison, ComparisonRow, PairedRatio, compare};
-pub use engine::{Options, Round, simulate, simulate_with};
+pub use engine::{simulate, simulate_timed, simulate_with};
 pub use error::Error;
-pub use metrics::{JobOutcome, Simulation};
-pub use policies::{ElasticoOptions, Policy, PolicyKind};
-pub use tables::{PairOracle, PairSlowdown, SlowdownTable, Tables};
+pub use metrics::{JobOutcome, Simulation, Timing};
+pub use options::Options;
+pub use policies::{GreedyOptions, Policy, PolicyKind};
+pub use rates::{Shape, ShapeRate};
+pub use round::Round;
+pub use speeds::SpeedTable;
+pub use tables::{Knowledge, Oracle, PairSlowdown, SlowdownTable, Tables};
 pub use trace::{
     Attempts, DeviceDemand, GavelThroughputs, GpuCount, MAPPING_TEMPLATE, PRESETS, ReadOptions,
     SyntheticOptions, TimeUnit, TokenRate, Trace, TraceFormat, TraceJob, TraceSummary, Warning,

@@ -1,9 +1,9 @@
-//! Pairwise slowdowns: the truth that moves jobs, and the predictions that a policy plans with.
+//! Oracles: the truth that moves jobs, and the predictions that a policy plans with.
 
-use crate::Error;
+use crate::{Error, SpeedTable};
 use elastico_core::Slowdown;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -16,23 +16,32 @@ pub struct PairSlowdown {
     pub upper: Slowdown,
 }
 
-/// Anything that knows slowdowns: a measured table, a predictor, a law.
-pub trait PairOracle {
+/// Anything that knows how fast jobs run: a measured table, a predictor, a law.
+pub trait Oracle {
     /// The name that results carry.
     fn name(&self) -> &str;
 
-    /// The slowdown of `subject` beside `co_runner`, `None` where nothing is known. Asked once for each pair of
-    /// workloads of a trace.
-    fn pair(&self, subject: &str, co_runner: &str) -> Option<PairSlowdown>;
+    /// The slowdown of `subject` beside `co_runner` on a device, `None` where nothing is known. Both have the same GPUs;
+    /// the slowdown is taken to be the same for any number of them.
+    fn pair(&self, subject: &str, co_runner: &str, device: Option<&str>) -> Option<PairSlowdown>;
+
+    /// The isolated speed of a workload on so many GPUs of a device, in any unit that is one for all devices and counts
+    /// of this workload: the engine takes ratios. `None` = it cannot run so.
+    ///
+    /// The default knows nothing; then jobs run as the trace says, on the GPUs and the device that they ask for.
+    fn speed(&self, workload: &str, device: Option<&str>, gpus: u32) -> Option<f64> {
+        let _ = (workload, device, gpus);
+        None
+    }
 }
 
-/// The two sides of co-location.
+/// What happens, and what a policy believes.
 #[derive(Clone, Copy)]
 pub struct Tables<'a> {
     /// Moves the jobs.
-    pub truth: &'a dyn PairOracle,
+    pub truth: &'a dyn Oracle,
     /// What the policy may look at.
-    pub planner: &'a dyn PairOracle,
+    pub planner: &'a dyn Oracle,
 }
 
 impl fmt::Debug for Tables<'_> {
@@ -44,11 +53,44 @@ impl fmt::Debug for Tables<'_> {
     }
 }
 
-/// A table of slowdowns, `elastico.slowdowns/1`.
+/// Slowdowns from one place and speeds from another, as one oracle.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Knowledge {
+    name: String,
+    slowdowns: Option<SlowdownTable>,
+    speeds: Option<SpeedTable>,
+}
+
+impl Knowledge {
+    /// What both tables know; without speeds a job runs only as it asks to, without slowdowns no pair forms.
+    pub fn new(slowdowns: Option<SlowdownTable>, speeds: Option<SpeedTable>) -> Self {
+        let names = [slowdowns.as_ref().map(Oracle::name), speeds.as_ref().map(Oracle::name)];
+        let name = names.into_iter().flatten().collect::<Vec<_>>().join(" and ");
+        Self { name, slowdowns, speeds }
+    }
+}
+
+impl Oracle for Knowledge {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn pair(&self, subject: &str, co_runner: &str, device: Option<&str>) -> Option<PairSlowdown> {
+        self.slowdowns.as_ref()?.pair(subject, co_runner, device)
+    }
+
+    fn speed(&self, workload: &str, device: Option<&str>, gpus: u32) -> Option<f64> {
+        self.speeds.as_ref()?.speed(workload, device, gpus)
+    }
+}
+
+/// A table of slowdowns, `elastico.slowdowns/1`: subject, co-runner, slowdown, and where known its upper bound and the
+/// device. An entry without device holds on every device that has none of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlowdownTable {
     name: String,
-    pairs: BTreeMap<String, BTreeMap<String, PairSlowdown>>,
+    // By device ("" = any), subject and co-runner.
+    pairs: BTreeMap<String, BTreeMap<String, BTreeMap<String, PairSlowdown>>>,
 }
 
 #[derive(Deserialize)]
@@ -71,6 +113,7 @@ enum Schema {
 struct Entry {
     subject: String,
     co_runner: String,
+    device: Option<String>,
     slowdown: Slowdown,
     upper: Option<Slowdown>,
 }
@@ -81,10 +124,23 @@ impl SlowdownTable {
         Self { name: name.into(), pairs: BTreeMap::new() }
     }
 
-    /// Sets the slowdown of a subject beside a co-runner, with an upper bound where there is one.
+    /// Sets the slowdown of a subject beside a co-runner on any device, with an upper bound where there is one.
     pub fn set(&mut self, subject: &str, co_runner: &str, slowdown: Slowdown, upper: Option<Slowdown>) {
+        self.set_on("", subject, co_runner, slowdown, upper);
+    }
+
+    /// Like [`Self::set`], for one device.
+    pub fn set_on(
+        &mut self,
+        device: &str,
+        subject: &str,
+        co_runner: &str,
+        slowdown: Slowdown,
+        upper: Option<Slowdown>,
+    ) {
         let pair = PairSlowdown { slowdown, upper: upper.unwrap_or(slowdown) };
-        self.pairs.entry(subject.to_owned()).or_default().insert(co_runner.to_owned(), pair);
+        let rows = self.pairs.entry(device.to_owned()).or_default();
+        rows.entry(subject.to_owned()).or_default().insert(co_runner.to_owned(), pair);
     }
 
     /// Reads a table.
@@ -109,71 +165,50 @@ impl SlowdownTable {
         })?;
         let mut table = Self::new(document.name);
         for entry in document.pairs {
-            table.set(&entry.subject, &entry.co_runner, entry.slowdown, entry.upper);
+            let device = entry.device.unwrap_or_default();
+            table.set_on(&device, &entry.subject, &entry.co_runner, entry.slowdown, entry.upper);
         }
         Ok(table)
     }
 
     /// The table as a document.
     pub fn to_json(&self) -> serde_json::Value {
-        let pairs: Vec<serde_json::Value> = self
-            .pairs
-            .iter()
-            .flat_map(|(subject, row)| {
-                row.iter().map(move |(co_runner, pair)| {
-                    serde_json::json!({
+        let mut pairs = Vec::new();
+        for (device, rows) in &self.pairs {
+            for (subject, row) in rows {
+                for (co_runner, pair) in row {
+                    let mut entry = serde_json::json!({
                         "subject": subject,
                         "co_runner": co_runner,
                         "slowdown": pair.slowdown,
                         "upper": pair.upper,
-                    })
-                })
-            })
-            .collect();
+                    });
+                    if !device.is_empty() {
+                        entry["device"] = device.as_str().into();
+                    }
+                    pairs.push(entry);
+                }
+            }
+        }
         serde_json::json!({ "schema": "elastico.slowdowns/1", "name": self.name, "pairs": pairs })
     }
 
     /// The workloads that occur as subjects, sorted.
     pub fn subjects(&self) -> impl Iterator<Item = &str> {
-        self.pairs.keys().map(String::as_str)
+        let subjects: BTreeSet<&str> =
+            self.pairs.values().flat_map(|rows| rows.keys().map(String::as_str)).collect();
+        subjects.into_iter()
     }
 }
 
-impl PairOracle for SlowdownTable {
+impl Oracle for SlowdownTable {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn pair(&self, subject: &str, co_runner: &str) -> Option<PairSlowdown> {
-        self.pairs.get(subject)?.get(co_runner).copied()
-    }
-}
-
-/// Both tables over the workloads of one trace, by index.
-#[derive(Debug, Default)]
-pub(crate) struct DensePairs {
-    truth: Vec<Option<PairSlowdown>>,
-    planner: Vec<Option<PairSlowdown>>,
-    size: usize,
-}
-
-impl DensePairs {
-    pub(crate) fn new(workloads: &[&str], tables: &Tables<'_>) -> Self {
-        let all = |oracle: &dyn PairOracle| {
-            workloads
-                .iter()
-                .flat_map(|subject| workloads.iter().map(|co_runner| oracle.pair(subject, co_runner)))
-                .collect()
-        };
-        Self { truth: all(tables.truth), planner: all(tables.planner), size: workloads.len() }
-    }
-
-    pub(crate) fn truth(&self, subject: u32, co_runner: u32) -> Option<PairSlowdown> {
-        *self.truth.get(subject as usize * self.size + co_runner as usize)?
-    }
-
-    pub(crate) fn planner(&self, subject: u32, co_runner: u32) -> Option<PairSlowdown> {
-        *self.planner.get(subject as usize * self.size + co_runner as usize)?
+    fn pair(&self, subject: &str, co_runner: &str, device: Option<&str>) -> Option<PairSlowdown> {
+        let on = |device: &str| self.pairs.get(device)?.get(subject)?.get(co_runner).copied();
+        device.and_then(on).or_else(|| on(""))
     }
 }
 
@@ -186,6 +221,9 @@ mod tests {
         let mut table = SlowdownTable::new("measured");
         table.set("a", "b", Slowdown::new(1.2).unwrap(), Slowdown::new(1.3).ok());
         table.set("b", "a", Slowdown::new(1.1).unwrap(), None);
+        table.set_on("t4", "b", "a", Slowdown::new(1.9).unwrap(), None);
+        let of = |device| table.pair("b", "a", device).map(|pair| pair.slowdown.get());
+        assert_eq!([of(Some("t4")), of(Some("h100")), of(None)], [Some(1.9), Some(1.1), Some(1.1)]);
         let text = table.to_json().to_string();
         assert_eq!(SlowdownTable::parse_json(&text, Path::new("t.json")).unwrap(), table);
         for wrong in

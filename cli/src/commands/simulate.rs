@@ -6,8 +6,8 @@ use clap::{Subcommand, ValueEnum};
 use elastico_core::Seed;
 use elastico_report::{Column, Table, Value};
 use elastico_simulator::{
-    ClusterSpec, Comparison, Options, PairedRatio, PolicyKind, ReadOptions, Simulation, SlowdownTable,
-    Tables, TimeUnit, Trace, compare, simulate,
+    ClusterSpec, Comparison, Knowledge, Options, PairedRatio, PolicyKind, ReadOptions, Simulation,
+    SlowdownTable, SpeedTable, Tables, TimeUnit, Timing, Trace, compare, simulate_timed,
 };
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,7 @@ pub(crate) enum Command {
     Run {
         #[command(flatten)]
         scene: Scene,
-        /// fifo, fifo_backfill, srtf, las, elastico
-        #[arg(long, value_name = "POLICY")]
+        #[arg(long, value_name = "POLICY", help = policies_help("Who runs when"))]
         policy: String,
         /// Form of the answer
         #[arg(long, value_enum, default_value_t)]
@@ -28,8 +27,7 @@ pub(crate) enum Command {
     Compare {
         #[command(flatten)]
         scene: Scene,
-        /// Policies; the first is the baseline
-        #[arg(long, value_delimiter = ',', required = true, value_name = "POLICY")]
+        #[arg(long, value_delimiter = ',', required = true, value_name = "POLICY", help = policies_help("The first is the baseline"))]
         policies: Vec<String>,
         /// Traces resampled from the given one; 1 takes the trace itself
         #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -50,7 +48,7 @@ pub(crate) struct Scene {
     #[arg(long, value_enum)]
     time_unit: Option<Unit>,
 
-    /// Nodes and GPUs per node as n32g4, or a CSV of the Tiresias family
+    /// n32g4 for 32 nodes of 4 GPUs, pools as v100:n9g4,k80:n9g4, a cluster.toml, or a CSV of the Tiresias family
     #[arg(long, value_name = "CLUSTER")]
     cluster: String,
 
@@ -66,9 +64,67 @@ pub(crate) struct Scene {
     #[arg(long, value_name = "FILE", requires = "truth")]
     planner: Option<PathBuf>,
 
-    /// Work that a preempted job does again, in seconds
+    /// Speeds of workloads on devices and numbers of GPUs (JSON), for elastic jobs and several devices
+    #[arg(long, value_name = "FILE")]
+    speeds: Option<PathBuf>,
+
+    /// Speeds that the policy plans with, where they are not those that happen
+    #[arg(long, value_name = "FILE", requires = "speeds")]
+    planner_speeds: Option<PathBuf>,
+
+    #[command(flatten)]
+    costs: Costs,
+}
+
+/// What reconfigurations, failures and distance cost
+#[derive(Debug, clap::Args)]
+struct Costs {
+    /// Time without progress when a job runs again, in seconds
     #[arg(long, default_value_t = Options::default().restart_seconds, value_name = "SECONDS")]
     restart_seconds: f64,
+
+    /// Running time between checkpoints; a node that fails takes the work since the last; 0 = none is lost
+    #[arg(long, default_value_t = Options::default().checkpoint_seconds, value_name = "SECONDS")]
+    checkpoint_seconds: f64,
+
+    /// Mean time between failures of one node, in seconds; nodes never fail where it is not given
+    #[arg(long, value_name = "SECONDS")]
+    mtbf_seconds: Option<f64>,
+
+    /// Time for which a failed node is away, in seconds
+    #[arg(long, default_value_t = Options::default().repair_seconds, value_name = "SECONDS")]
+    repair_seconds: f64,
+
+    /// Spread jobs over more nodes than needed, slowed by this factor; they wait for nodes where it is not given
+    #[arg(long, value_name = "RATIO")]
+    spread_ratio: Option<f64>,
+
+    /// Slowdown by co-runners above which a job counts as harmed
+    #[arg(long, default_value_t = Options::default().harm_limit_ratio, value_name = "RATIO")]
+    harm_limit: f64,
+
+    /// Seed of the node failures
+    #[arg(long, default_value_t = 0, value_name = "SEED")]
+    failure_seed: u64,
+}
+
+impl Costs {
+    fn options(&self) -> Options {
+        Options {
+            restart_seconds: self.restart_seconds,
+            checkpoint_seconds: self.checkpoint_seconds,
+            mtbf_seconds: self.mtbf_seconds,
+            repair_seconds: self.repair_seconds,
+            spread_ratio: self.spread_ratio,
+            harm_limit_ratio: self.harm_limit,
+            seed: Seed(self.failure_seed),
+            ..Options::default()
+        }
+    }
+}
+
+fn policies_help(what: &str) -> String {
+    format!("{what}: {}", PolicyKind::NAMES.join(", "))
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -84,13 +140,26 @@ enum Unit {
 struct Read {
     trace: Trace,
     cluster: ClusterSpec,
-    truth: Option<SlowdownTable>,
-    planner: Option<SlowdownTable>,
+    truth: Knowledge,
+    planner: Knowledge,
+    has_tables: bool,
     options: Options,
 }
 
 impl Scene {
-    fn read(&self, talk: Talk) -> anyhow::Result<Read> {
+    fn read(&self, colocates: bool, talk: Talk) -> anyhow::Result<Read> {
+        if colocates && self.truth.is_none() {
+            return Err(usage(
+                "a policy that co-locates needs slowdowns that happen",
+                "give --truth and --planner",
+            ));
+        }
+        if colocates && self.planner.is_none() {
+            return Err(usage(
+                "a policy that co-locates needs slowdowns to plan with",
+                "give --planner; the file of --truth makes the policy an oracle",
+            ));
+        }
         let unit = self.time_unit.map(|unit| match unit {
             Unit::S => TimeUnit::Seconds,
             Unit::Ms => TimeUnit::Milliseconds,
@@ -100,31 +169,29 @@ impl Scene {
             talk.say(format!("warning: {warning}"));
         }
         let path = Path::new(&self.cluster);
-        let cluster =
-            if path.is_file() { ClusterSpec::read_tiresias(path)? } else { self.cluster.parse()? };
+        let cluster = if path.is_file() { ClusterSpec::read(path)? } else { self.cluster.parse()? };
         if let Some(load) = self.load {
             trace = trace.at_load(load, &cluster)?;
         }
-        let table = |file: &Option<PathBuf>| file.as_deref().map(SlowdownTable::read_json).transpose();
-        let options = Options { restart_seconds: self.restart_seconds, ..Options::default() };
-        Ok(Read { trace, cluster, truth: table(&self.truth)?, planner: table(&self.planner)?, options })
+        let slowdowns = |file: &Option<PathBuf>| file.as_deref().map(SlowdownTable::read_json).transpose();
+        let speeds = |file: &Option<PathBuf>| file.as_deref().map(SpeedTable::read_json).transpose();
+        let happens = speeds(&self.speeds)?;
+        let believed =
+            if self.planner_speeds.is_some() { speeds(&self.planner_speeds)? } else { happens.clone() };
+        Ok(Read {
+            trace,
+            cluster,
+            truth: Knowledge::new(slowdowns(&self.truth)?, happens),
+            planner: Knowledge::new(slowdowns(&self.planner)?, believed),
+            has_tables: self.truth.is_some() || self.speeds.is_some(),
+            options: self.costs.options(),
+        })
     }
 }
 
 impl Read {
-    fn tables(&self, needed: bool) -> anyhow::Result<Option<Tables<'_>>> {
-        match (&self.truth, &self.planner) {
-            (Some(truth), Some(planner)) => Ok(Some(Tables { truth, planner })),
-            _ if !needed => Ok(None),
-            (None, _) => Err(usage(
-                "a policy that co-locates needs slowdowns that happen",
-                "give --truth and --planner",
-            )),
-            (Some(_), None) => Err(usage(
-                "a policy that co-locates needs slowdowns to plan with",
-                "give --planner; the file of --truth makes the policy an oracle",
-            )),
-        }
+    fn tables(&self) -> Option<Tables<'_>> {
+        self.has_tables.then_some(Tables { truth: &self.truth, planner: &self.planner })
     }
 }
 
@@ -132,16 +199,18 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
         Command::Run { scene, policy, format } => {
             let policy = PolicyKind::parse(policy)?;
-            let read = scene.read(talk)?;
-            let tables = read.tables(policy.colocates())?;
-            let result = simulate(&read.trace, &read.cluster, &policy, tables.as_ref(), &read.options)?;
+            let read = scene.read(policy.colocates(), talk)?;
+            let tables = read.tables();
+            let (result, timing) =
+                simulate_timed(&read.trace, &read.cluster, &policy, tables.as_ref(), &read.options)?;
+            talk.say(speed(&timing));
             output::answer(*format, &result, &[run_table(&result)])?;
         }
         Command::Compare { scene, policies, seeds, format } => {
             let policies =
                 policies.iter().map(|name| PolicyKind::parse(name)).collect::<Result<Vec<_>, _>>()?;
-            let read = scene.read(talk)?;
-            let tables = read.tables(policies.iter().any(PolicyKind::colocates))?;
+            let read = scene.read(policies.iter().any(PolicyKind::colocates), talk)?;
+            let tables = read.tables();
             let traces = if *seeds == 1 {
                 vec![read.trace.clone()]
             } else {
@@ -152,6 +221,17 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
         }
     }
     Ok(Ending::Done)
+}
+
+fn speed(timing: &Timing) -> String {
+    format!(
+        "{:.2} s, {:.0} jobs/s, {:.0} events/s; a round took the policy {:.1} us, p99 {:.1} us",
+        timing.wall_seconds,
+        timing.jobs_per_second,
+        timing.events_per_second,
+        timing.policy_p50_seconds * 1e6,
+        timing.policy_p99_seconds * 1e6
+    )
 }
 
 fn run_table(result: &Simulation) -> Table {
@@ -175,12 +255,21 @@ fn run_table(result: &Simulation) -> Table {
     add("queueing mean", Some(result.queueing_mean_seconds), "s");
     add("GPUs allocated", Some(result.allocated_ratio), "ratio");
     add("SM active", result.sm_active_ratio, "ratio");
+    add("throughput, steady window", result.throughput_steady_ratio, "ratio");
+    add("idle GPUs that fragmentation strands", result.fragmentation_ratio, "ratio");
     add("JCT over isolated time, mean", Some(result.stretch_mean_ratio), "ratio");
+    add("finish-time fairness, max", Some(result.fairness_max_ratio), "ratio");
     add("slowdown of co-located jobs, mean", result.colocated_slowdown_mean_ratio, "ratio");
     add("jobs", Some(result.jobs_total as f64), "");
     add("jobs harmed", Some(result.harmed_jobs_total as f64), "");
     add("pairs formed", Some(result.pairs_total as f64), "");
     add("preemptions", Some(result.preemptions_total as f64), "");
+    add("restarts", Some(result.reconfigurations_total as f64), "");
+    add("time lost to restarts", Some(result.reconfiguration_seconds), "s");
+    if result.node_failures_total > 0 {
+        add("node failures", Some(result.node_failures_total as f64), "");
+        add("work lost to failures", Some(result.lost_seconds), "s");
+    }
     table
 }
 

@@ -28,7 +28,7 @@ impl Default for ScalingLaw {
 
 impl ScalingLaw {
     /// Throughput of so many GPUs over that of one.
-    pub(super) fn growth(self, gpus: u32, per_node: u32) -> f64 {
+    pub fn growth(self, gpus: u32, per_node: u32) -> f64 {
         let inside = f64::from(gpus.min(per_node.max(1)));
         let nodes = (f64::from(gpus) / f64::from(per_node.max(1))).max(1.0);
         inside.powf(self.within_node) * nodes.powf(self.across_nodes)

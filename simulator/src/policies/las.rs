@@ -28,7 +28,8 @@ impl Policy for Las {
             .filter_map(|job| {
                 let attained = round.attained_gpu_seconds(job);
                 let threshold = thresholds.get(level(attained))?;
-                Some((threshold - attained) / f64::from(round.job(job).gpus))
+                let gpus = round.shape_of(job)?.gpus;
+                Some((threshold - attained) / f64::from(gpus))
             })
             .reduce(f64::min);
         if let Some(wait) = next {

@@ -1,12 +1,12 @@
 //! One file for each policy, behind one trait with one method.
 
-mod elastico;
 mod fifo;
+mod greedy_pairs;
 mod las;
 mod preemptive;
 mod srtf;
 
-pub use elastico::ElasticoOptions;
+pub use greedy_pairs::GreedyOptions;
 
 use crate::error::check;
 use crate::{Error, Round};
@@ -40,13 +40,14 @@ pub enum PolicyKind {
         /// GPU-seconds at which a job falls into the next queue, ascending.
         thresholds_gpu_seconds: Vec<f64>,
     },
-    /// Backfill, and one-GPU jobs beside one another where the planner expects a gain and no harm.
-    Elastico(ElasticoOptions),
+    /// Backfill, and jobs of equal GPU counts beside one another where the planner expects a gain and no harm: ElastiCo
+    /// without shapes and prices.
+    GreedyPairs(GreedyOptions),
 }
 
 impl PolicyKind {
     /// The names that parse.
-    pub const NAMES: [&'static str; 5] = ["fifo", "fifo_backfill", "srtf", "las", "elastico"];
+    pub const NAMES: [&'static str; 5] = ["fifo", "fifo_backfill", "srtf", "las", "greedy_pairs"];
 
     /// The policy of a name with its usual settings.
     ///
@@ -59,7 +60,7 @@ impl PolicyKind {
             "srtf" => Ok(Self::Srtf { error_factor: 1.0, seed: Seed(0) }),
             // One and eight GPU-hours: the first queue holds three of four Philly jobs to their end.
             "las" => Ok(Self::Las { thresholds_gpu_seconds: vec![3600.0, 28_800.0] }),
-            "elastico" => Ok(Self::Elastico(ElasticoOptions::default())),
+            "greedy_pairs" => Ok(Self::GreedyPairs(GreedyOptions::default())),
             _ => Err(Error::Policy { name: name.to_owned(), suggestion: suggest(name, Self::NAMES) }),
         }
     }
@@ -71,13 +72,13 @@ impl PolicyKind {
             Self::FifoBackfill => "fifo_backfill",
             Self::Srtf { .. } => "srtf",
             Self::Las { .. } => "las",
-            Self::Elastico(_) => "elastico",
+            Self::GreedyPairs(_) => "greedy_pairs",
         }
     }
 
     /// Whether it puts jobs beside one another, and so needs tables.
     pub const fn colocates(&self) -> bool {
-        matches!(self, Self::Elastico(_))
+        matches!(self, Self::GreedyPairs(_))
     }
 
     pub(crate) fn build(&self) -> Result<Box<dyn Policy>, Error> {
@@ -101,7 +102,7 @@ impl PolicyKind {
                 }
                 Box::new(las::Las::new(thresholds_gpu_seconds.clone()))
             }
-            Self::Elastico(options) => Box::new(elastico::Elastico::new(options)?),
+            Self::GreedyPairs(options) => Box::new(greedy_pairs::GreedyPairs::new(options)?),
         })
     }
 }

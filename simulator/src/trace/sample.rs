@@ -49,7 +49,7 @@ impl Trace {
             // An exponential gap of mean 1; the load below sets the scale.
             let gap = -(1.0 - random.random::<f64>()).ln();
             let duration = options.median_seconds * (1.5 * standard_normal(&mut random)).exp();
-            let gpus = gpus.min(options.cluster.gpus_per_node);
+            let gpus = gpus.min(options.cluster.largest_node());
             let mut job = TraceJob::new(name(index)?, workload.as_str(), gpus, gap, duration);
             job.sm_active_ratio = *sm_active_ratio;
             jobs.push(job);

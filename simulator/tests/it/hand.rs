@@ -89,7 +89,7 @@ fn a_pair_runs_at_the_rates_of_the_truth_and_its_slot_counts_once() {
     let truth = table(&[("a", "a", 9.0), ("a", "b", 1.25), ("b", "a", 1.6), ("b", "b", 9.0)]);
     let planner = table(&[("a", "a", 9.0), ("a", "b", 1.2), ("b", "a", 1.3), ("b", "b", 9.0)]);
     let jobs = || vec![job("a", "a", 1, 0.0, 100.0), job("b", "b", 1, 20.0, 25.0)];
-    let result = run("elastico", "n1g1", jobs(), Some(&Tables { truth: &truth, planner: &planner }));
+    let result = run("greedy_pairs", "n1g1", jobs(), Some(&Tables { truth: &truth, planner: &planner }));
     // Together from 20 s: b needs 25 x 1.6 = 40 s; a has done 20 + 40/1.25 = 52, so it ends at 60 + 48.
     assert_eq!(finishes(&result), [108.0, 60.0]);
     assert_eq!((result.pairs_total, result.pairs_over_limit_total), (1, 1));
@@ -101,7 +101,7 @@ fn a_pair_runs_at_the_rates_of_the_truth_and_its_slot_counts_once() {
     assert_eq!(result.shared_gpu_seconds, 40.0);
     // A planner that fears the pair keeps them apart.
     let careful = table(&[("a", "b", 1.6), ("b", "a", 1.6)]);
-    let apart = run("elastico", "n1g1", jobs(), Some(&Tables { truth: &truth, planner: &careful }));
+    let apart = run("greedy_pairs", "n1g1", jobs(), Some(&Tables { truth: &truth, planner: &careful }));
     assert_eq!((finishes(&apart), apart.pairs_total), (vec![100.0, 125.0], 0));
 }
 
@@ -114,7 +114,7 @@ fn the_guest_keeps_the_gpu_when_the_host_is_done() {
         job("guest", "a", 1, 0.0, 60.0),
         job("third", "a", 1, 51.0, 1000.0),
     ];
-    let result = run("elastico", "n1g1", jobs, Some(&tables));
+    let result = run("greedy_pairs", "n1g1", jobs, Some(&tables));
     // The pair runs 50 s; the guest has 20 left and is joined at 51 s by the third with 19 to go.
     assert_eq!(result.jobs[0].finish_seconds, 50.0);
     assert!((result.jobs[1].finish_seconds - (51.0 + 19.0 * 1.25)).abs() < 1e-9);
@@ -126,14 +126,14 @@ fn errors_say_what_to_do() {
     let trace = Trace::new("t", vec![job("a", "x", 9, 0.0, 1.0)]).unwrap();
     let cluster: ClusterSpec = "n2g4".parse().unwrap();
     let error = simulate(&trace, &cluster, &PolicyKind::Fifo, None, &Options::default()).unwrap_err();
-    assert_eq!(error.to_string(), "job `a` asks for 9 GPUs, the cluster has 8");
+    assert_eq!(error.to_string(), "job `a` asks for 9 GPUs, the largest pool has 8");
     assert!(error.hint().is_some());
     assert!(PolicyKind::parse("fifoo").unwrap_err().to_string().contains("did you mean `fifo`?"));
-    let elastico = PolicyKind::parse("elastico").unwrap();
+    let elastico = PolicyKind::parse("greedy_pairs").unwrap();
     let small = Trace::new("t", vec![job("a", "x", 1, 0.0, 1.0)]).unwrap();
     assert!(matches!(
         simulate(&small, &cluster, &elastico, None, &Options::default()),
-        Err(Error::NoTable(_))
+        Err(Error::NoTable { .. })
     ));
     let wrong = Options { restart_seconds: f64::NAN, ..Options::default() };
     assert!(matches!(simulate(&small, &cluster, &PolicyKind::Fifo, None, &wrong), Err(Error::Number { .. })));
@@ -156,7 +156,7 @@ fn the_result_is_as_before() {
     let truth = table(&[("a", "b", 1.25), ("b", "a", 1.25)]);
     let tables = Tables { truth: &truth, planner: &truth };
     let mut result = run(
-        "elastico",
+        "greedy_pairs",
         "n1g1",
         vec![job("a", "a", 1, 0.0, 100.0), job("b", "b", 1, 20.0, 40.0)],
         Some(&tables),

@@ -68,7 +68,8 @@ proptest! {
                 prop_assert!(job.finish_seconds.is_finite() && job.start_seconds >= job.submit_seconds);
                 prop_assert!(job.running_seconds <= job.finish_seconds - job.start_seconds + 1e-6);
                 let work = job.isolated_seconds + job.overhead_seconds;
-                prop_assert!((job.overhead_seconds - 3.0 * f64::from(job.preemptions_total)).abs() < 1e-9);
+                // A job that is preempted while it stands still has not paid the whole restart.
+                prop_assert!(job.overhead_seconds <= 3.0 * f64::from(job.reconfigurations_total) + 1e-6);
                 if job.colocated_seconds <= 0.0 {
                     prop_assert!((job.running_seconds - work).abs() < 1e-6, "{policy:?}: {job:?}");
                 } else {
@@ -107,7 +108,7 @@ fn srtf_and_colocation_help_under_load_and_the_baseline_is_one() {
             let options = SyntheticOptions {
                 jobs: 500,
                 load: 1.4,
-                cluster,
+                cluster: cluster.clone(),
                 workloads: vec![("a".into(), Some(0.3)), ("b".into(), Some(0.4)), ("c".into(), Some(0.5))],
                 median_seconds: 900.0,
             };
@@ -116,8 +117,10 @@ fn srtf_and_colocation_help_under_load_and_the_baseline_is_one() {
         .collect();
     let (truth, planner) = tables();
     let tables = Tables { truth: &truth, planner: &planner };
-    let policies: Vec<_> =
-        ["fifo_backfill", "srtf", "elastico"].iter().map(|name| PolicyKind::parse(name).unwrap()).collect();
+    let policies: Vec<_> = ["fifo_backfill", "srtf", "greedy_pairs"]
+        .iter()
+        .map(|name| PolicyKind::parse(name).unwrap())
+        .collect();
     let comparison = compare(&traces, &cluster, &policies, Some(&tables), &Options::default()).unwrap();
     let ratios: Vec<_> = comparison.rows.iter().map(|row| row.jct_mean_ratio).collect();
     assert_eq!((ratios[0].point, ratios[0].n), (1.0, 12));

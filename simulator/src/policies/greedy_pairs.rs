@@ -6,32 +6,32 @@ use serde::Serialize;
 
 /// When the policy puts two jobs beside one another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ElasticoOptions {
+pub struct GreedyOptions {
     /// Both upper bounds of the slowdown must stay at or under this.
     pub limit_ratio: f64,
     /// The expected system throughput of the pair must be at least this; 1 = taking turns.
     pub least_stp: f64,
 }
 
-impl Default for ElasticoOptions {
+impl Default for GreedyOptions {
     fn default() -> Self {
         Self { limit_ratio: 1.5, least_stp: 1.1 }
     }
 }
 
-/// Jobs looked at for joining in one round.
+/// Jobs of a size looked at for joining in one round.
 const DEPTH: usize = 64;
 
-/// Backfill first; who still waits for one GPU joins the running job with which the planner expects the most.
+/// Backfill first; who still waits joins the running job of its size with which the planner expects the most.
 ///
 /// Pairs form only while jobs wait: on an idle cluster sharing would slow both sides for nothing.
 #[derive(Debug)]
-pub(super) struct Elastico {
-    options: ElasticoOptions,
+pub(super) struct GreedyPairs {
+    options: GreedyOptions,
 }
 
-impl Elastico {
-    pub(super) fn new(options: &ElasticoOptions) -> Result<Self, Error> {
+impl GreedyPairs {
+    pub(super) fn new(options: &GreedyOptions) -> Result<Self, Error> {
         check(|| "limit_ratio".to_owned(), options.limit_ratio, 1.0, "1 or more")?;
         check(|| "least_stp".to_owned(), options.least_stp, 0.0, "0 or more")?;
         Ok(Self { options: options.clone() })
@@ -40,8 +40,9 @@ impl Elastico {
     fn best_host(&self, round: &Round<'_, '_>, guest: usize) -> Option<usize> {
         let limit = self.options.limit_ratio;
         let mut best: Option<(f64, usize)> = None;
-        for host in round.hosts() {
-            let Some(sides) = round.expect(guest, host) else { continue };
+        for host in round.hosts(round.job(guest).gpus) {
+            let Some(shape) = round.shape_of(host) else { continue };
+            let Some(sides) = round.expect(guest, host, shape.pool) else { continue };
             let stp: f64 = sides.iter().map(|(slowdown, _)| 1.0 / slowdown).sum();
             let is_harmless = sides.iter().all(|(_, upper)| *upper <= limit);
             if is_harmless && stp >= self.options.least_stp && best.is_none_or(|(value, _)| stp > value) {
@@ -52,13 +53,16 @@ impl Elastico {
     }
 }
 
-impl Policy for Elastico {
+impl Policy for GreedyPairs {
     fn decide(&mut self, round: &mut Round<'_, '_>) {
         start_in_order(round, true);
-        let guests: Vec<usize> = round.waiting_of(1).take(DEPTH).collect();
-        for guest in guests {
-            if let Some(host) = self.best_host(round, guest) {
-                round.try_join(guest, host);
+        let sizes: Vec<u32> = round.waiting_sizes().collect();
+        for gpus in sizes {
+            let guests: Vec<usize> = round.waiting_of(gpus).take(DEPTH).collect();
+            for guest in guests {
+                if let Some(host) = self.best_host(round, guest) {
+                    round.start_beside(guest, host);
+                }
             }
         }
     }
