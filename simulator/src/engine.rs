@@ -94,6 +94,8 @@ pub(crate) struct Engine<'a> {
     /// Jobs that are alone on their GPUs, by GPUs, pool and workload.
     pub(crate) hosts: BTreeMap<(u32, usize, u32), BTreeSet<usize>>,
     pub(crate) entered: Vec<usize>,
+    /// Jobs that a failed node has sent back since the last round.
+    pub(crate) returned: Vec<usize>,
     pub(crate) unfinished: usize,
     pub(crate) windows: Windows,
     pub(crate) totals: Totals,
@@ -133,6 +135,7 @@ impl<'a> Engine<'a> {
             running: BTreeSet::new(),
             hosts: BTreeMap::new(),
             entered: Vec::new(),
+            returned: Vec::new(),
             unfinished: jobs.len(),
             windows: Windows::new(jobs),
             totals: Totals::default(),
@@ -196,6 +199,7 @@ impl<'a> Engine<'a> {
                 return Err(error);
             }
             self.entered.clear();
+            self.returned.clear();
             self.is_fragmented = self.is_fragmented();
         }
         Ok(policy_seconds)

@@ -172,6 +172,14 @@ pub enum Error {
         /// The policy.
         policy: String,
     },
+    /// A policy outside this program that cannot go on.
+    #[error("the policy program `{command}` failed: {why}")]
+    External {
+        /// The command.
+        command: String,
+        /// What happened.
+        why: String,
+    },
     /// A comparison without policies or seeds.
     #[error("a comparison needs at least one {0}")]
     Nothing(&'static str),
@@ -206,7 +214,13 @@ impl Hint for Error {
             }
             Self::TooLarge { .. } => "give a larger --cluster, or leave such jobs out of the trace",
             Self::Policy { .. } => {
-                return Some(format!("policies are {}", crate::PolicyKind::NAMES.join(", ")));
+                return Some(format!(
+                    "policies are {}, and external:COMMAND",
+                    crate::PolicyKind::NAMES.join(", ")
+                ));
+            }
+            Self::External { .. } => {
+                "it reads one line elastico.policy-round/1 and writes one line elastico.policy-actions/1, flushed, for each round; see docs/guides/simulate.md"
             }
             Self::NoTable { .. } => {
                 "give a truth table that moves the jobs, and the planner's predictions; they should not be the same"

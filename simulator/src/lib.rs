@@ -60,3 +60,6 @@ pub use trace::{
     SyntheticOptions, TimeUnit, TokenRate, Trace, TraceFormat, TraceJob, TraceSummary, Warning,
     read_openb_nodes,
 };
+
+#[cfg(test)]
+mod laws;

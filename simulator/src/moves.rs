@@ -275,6 +275,7 @@ impl Engine<'_> {
         }
         for job in fallen {
             self.stop(job);
+            self.returned.push(job);
             let state = &mut self.states[job];
             state.failures += 1;
             if self.options.checkpoint_seconds > 0.0 {

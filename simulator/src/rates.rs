@@ -186,8 +186,14 @@ impl<'a> Rates<'a> {
             return Some(1.0);
         }
         let oracle = oracle?;
-        let speed = oracle.speed(&job.workload, device, gpus)?;
-        Some(speed / oracle.speed(&job.workload, reference, job.gpus)?)
+        let speed = |device, gpus| oracle.speed(&job.workload, device, gpus);
+        if let (Some(here), Some(there)) = (speed(device, gpus), speed(reference, job.gpus)) {
+            return Some(here / there);
+        }
+        if device != reference {
+            return None;
+        }
+        Some(oracle.growth(&job.workload, gpus)? / oracle.growth(&job.workload, job.gpus)?)
     }
 
     fn pairs(&self) -> Option<&Pairs> {
@@ -226,6 +232,23 @@ impl<'a> Rates<'a> {
 
     pub(crate) fn planner(&self, subject: u32, co_runner: u32, pool: usize) -> Option<PairSlowdown> {
         self.pairs()?.planner[self.index(subject, co_runner, pool)]
+    }
+
+    /// Everything that the planner expects and the truth knows, by subject, co-runner and pool.
+    pub(crate) fn expected(&self, pools: usize) -> Vec<(&'a str, &'a str, usize, PairSlowdown)> {
+        let Some(pairs) = self.pairs() else { return Vec::new() };
+        let mut expected = Vec::new();
+        for pool in 0..pools {
+            for (a, subject) in self.workloads.iter().enumerate() {
+                for (b, co_runner) in self.workloads.iter().enumerate() {
+                    let index = self.index(a as u32, b as u32, pool);
+                    if let Some(pair) = pairs.planner[index].filter(|_| pairs.truth[index].is_some()) {
+                        expected.push((*subject, *co_runner, pool, pair));
+                    }
+                }
+            }
+        }
+        expected
     }
 
     /// Ordered pairs of workloads that were asked for and that the truth does not know.

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::places::FreeGpus;
 use crate::rates::{Shape, ShapeRate};
-use crate::{ClusterSpec, Error, Options, TraceJob};
+use crate::{ClusterSpec, Error, Options, PairSlowdown, TraceJob};
 
 /// What a policy sees and may do at one instant. Jobs are named by their index in order of submission.
 ///
@@ -43,6 +43,11 @@ impl Round<'_, '_> {
     /// Jobs that have arrived since the last round.
     pub fn arrived(&self) -> &[usize] {
         &self.engine.entered
+    }
+
+    /// Jobs that a failed node has put back into the queue since the last round.
+    pub fn returned(&self) -> &[usize] {
+        &self.engine.returned
     }
 
     /// The first waiting job in order of submission that asks for fewer than `below` GPUs and comes after `after`.
@@ -145,6 +150,11 @@ impl Round<'_, '_> {
         state.running_seconds > 0.0 || state.shape.is_some()
     }
 
+    /// How often a job has run again so far.
+    pub fn restarts(&self, job: usize) -> u32 {
+        self.engine.states[job].restarts
+    }
+
     /// Starts a waiting job on as many GPUs as it asks for, in the fastest pool that has them; `false` where none has.
     pub fn try_start(&mut self, job: usize) -> bool {
         let class = self.engine.states[job].class as usize;
@@ -179,6 +189,11 @@ impl Round<'_, '_> {
             Some((pair.slowdown.get(), pair.upper.get()))
         };
         Some([side(of_a, of_b)?, side(of_b, of_a)?])
+    }
+
+    /// All slowdowns that the planner expects and the truth knows: subject, co-runner and pool.
+    pub(crate) fn expected_slowdowns(&self) -> Vec<(&str, &str, usize, PairSlowdown)> {
+        self.engine.rates.expected(self.engine.cluster.pools().len())
     }
 
     /// Puts a waiting job beside one that is alone on its GPUs; `false` where that cannot be.

@@ -30,13 +30,6 @@ struct Law {
     gpus_per_node: u32,
 }
 
-impl Law {
-    fn growth(self, gpus: u32) -> f64 {
-        let law = ScalingLaw { within_node: self.within_node, across_nodes: self.across_nodes };
-        law.growth(gpus, self.gpus_per_node)
-    }
-}
-
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -189,23 +182,22 @@ impl Oracle for SpeedTable {
     }
 
     fn speed(&self, workload: &str, device: Option<&str>, gpus: u32) -> Option<f64> {
-        let devices = self.speeds.get(workload);
-        let on = |device: &str| devices?.get(device);
-        let counts = device.and_then(on).or_else(|| on(""));
-        if let Some(speed) = counts.and_then(|counts| counts.get(&gpus)) {
+        let devices = self.speeds.get(workload)?;
+        let counts = device.and_then(|device| devices.get(device)).or_else(|| devices.get(""))?;
+        if let Some(speed) = counts.get(&gpus) {
             return Some(*speed);
         }
+        // From the nearest count that is listed below, else from the smallest.
+        let (known, speed) = counts.range(..gpus).next_back().or_else(|| counts.first_key_value())?;
+        Some(speed * self.growth(workload, gpus)? / self.growth(workload, *known)?)
+    }
+
+    fn growth(&self, workload: &str, gpus: u32) -> Option<f64> {
         let law = self.laws.get(workload).copied().or(self.default_law)?;
-        match counts {
-            // From the nearest count that is listed below, else from the smallest.
-            Some(counts) => {
-                let (known, speed) = counts.range(..gpus).next_back().or_else(|| counts.first_key_value())?;
-                Some(speed * law.growth(gpus) / law.growth(*known))
-            }
-            // A law alone tells counts apart, not devices: a workload that is listed for others is unknown here.
-            None if devices.is_none() => Some(law.growth(gpus)),
-            None => None,
-        }
+        Some(
+            ScalingLaw { within_node: law.within_node, across_nodes: law.across_nodes }
+                .growth(gpus, law.gpus_per_node),
+        )
     }
 }
 
@@ -231,7 +223,8 @@ mod tests {
         assert_eq!(speed(Some("v100"), 16), Some(60.0));
         assert_eq!(speed(Some("k80"), 4), Some(8.0));
         assert_eq!(speed(Some("h100"), 1), None);
-        assert_eq!(table.speed("b", None, 1), None);
+        assert_eq!((table.speed("b", None, 1), table.growth("b", 2)), (None, None));
+        assert_eq!(table.growth("a", 16), Some(8.0));
     }
 
     #[test]

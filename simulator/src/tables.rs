@@ -33,6 +33,13 @@ pub trait Oracle {
         let _ = (workload, device, gpus);
         None
     }
+
+    /// The speed on so many GPUs over that of one GPU of the same device, whatever device that is. Asked where
+    /// [`Self::speed`] knows nothing and the device is the one that the job means: a law tells counts apart, not devices.
+    fn growth(&self, workload: &str, gpus: u32) -> Option<f64> {
+        let _ = (workload, gpus);
+        None
+    }
 }
 
 /// What happens, and what a policy believes.
@@ -81,6 +88,10 @@ impl Oracle for Knowledge {
 
     fn speed(&self, workload: &str, device: Option<&str>, gpus: u32) -> Option<f64> {
         self.speeds.as_ref()?.speed(workload, device, gpus)
+    }
+
+    fn growth(&self, workload: &str, gpus: u32) -> Option<f64> {
+        self.speeds.as_ref()?.growth(workload, gpus)
     }
 }
 

@@ -19,9 +19,6 @@ impl Default for GreedyOptions {
     }
 }
 
-/// Jobs of a size looked at for joining in one round.
-const DEPTH: usize = 64;
-
 /// Backfill first; who still waits joins the running job of its size with which the planner expects the most.
 ///
 /// Pairs form only while jobs wait: on an idle cluster sharing would slow both sides for nothing.
@@ -56,13 +53,9 @@ impl GreedyPairs {
 impl Policy for GreedyPairs {
     fn decide(&mut self, round: &mut Round<'_, '_>) {
         start_in_order(round, true);
-        let sizes: Vec<u32> = round.waiting_sizes().collect();
-        for gpus in sizes {
-            let guests: Vec<usize> = round.waiting_of(gpus).take(DEPTH).collect();
-            for guest in guests {
-                if let Some(host) = self.best_host(round, guest) {
-                    round.start_beside(guest, host);
-                }
+        for guest in super::guests(round) {
+            if let Some(host) = self.best_host(round, guest) {
+                round.start_beside(guest, host);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What preemptive policies share: a queue in order of priority, and taking GPUs from jobs of lower priority.
+//! What policies by priority share: a queue in order of it, and taking GPUs from jobs of lower priority.
 
 use crate::Round;
 use std::collections::BTreeSet;
@@ -14,14 +14,49 @@ const DEPTH: usize = 64;
 pub(super) struct Queue(BTreeSet<(Key, usize)>);
 
 impl Queue {
+    /// One round: the most urgent waiting jobs start where there is room.
+    pub(super) fn fill(&mut self, round: &mut Round<'_, '_>, key: impl Fn(&Round<'_, '_>, usize) -> Key) {
+        self.learn(round, &key);
+        if round.free_gpus() > 0 {
+            self.start(round, Vec::new(), key);
+        }
+    }
+
     /// One round: the most urgent waiting jobs start, and take GPUs from running jobs that are less urgent.
     pub(super) fn serve(&mut self, round: &mut Round<'_, '_>, key: impl Fn(&Round<'_, '_>, usize) -> Key) {
-        for job in round.arrived().to_vec() {
-            self.0.insert((key(round, job), job));
+        self.learn(round, &key);
+        if self.0.is_empty() {
+            return;
         }
-        // Least urgent first; kept up to date below.
+        // Least urgent first.
         let mut running: Vec<(Key, usize)> = round.running().map(|job| (key(round, job), job)).collect();
         running.sort_unstable_by(|a, b| b.cmp(a));
+        self.start(round, running, key);
+    }
+
+    /// The most urgent waiting jobs that the last round looked at.
+    pub(super) fn first(&self) -> Vec<usize> {
+        self.0.iter().take(DEPTH).map(|(_, job)| *job).collect()
+    }
+
+    /// Takes a job out that was started without the queue.
+    pub(super) fn forget(&mut self, job: usize) {
+        self.0.retain(|(_, other)| *other != job);
+    }
+
+    fn learn(&mut self, round: &Round<'_, '_>, key: &impl Fn(&Round<'_, '_>, usize) -> Key) {
+        for job in round.arrived().iter().chain(round.returned()) {
+            self.0.insert((key(round, *job), *job));
+        }
+    }
+
+    /// `running` is sorted, the least urgent first, and kept so.
+    fn start(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        mut running: Vec<(Key, usize)>,
+        key: impl Fn(&Round<'_, '_>, usize) -> Key,
+    ) {
         let mut after: Option<(Key, usize)> = None;
         let mut depth = 0;
         // The smallest demand that found no place: as many GPUs or more will find none at a lower priority.

@@ -3,8 +3,8 @@
 use elastico_core::{JobId, Seed, Slowdown};
 use elastico_placement::ScalingLaw;
 use elastico_simulator::{
-    ClusterSpec, Error, Knowledge, Options, Policy, Round, Shape, Simulation, SlowdownTable, SpeedTable, Tables,
-    Target, Trace, TraceJob, simulate_with,
+    ClusterSpec, Error, Knowledge, Options, Policy, Round, Shape, Simulation, SlowdownTable, SpeedTable,
+    Tables, Target, Trace, TraceJob, simulate_with,
 };
 
 fn job(name: &str, gpus: u32, submit: f64, duration: f64) -> TraceJob {
@@ -89,11 +89,10 @@ fn an_elastic_job_runs_in_any_shape_of_its_range_and_a_resize_costs_a_restart() 
     let result = run("n1g4", vec![elastic.clone()], &kept(), |round| {
         if round.now() == 0.0 {
             assert!(!round.start(0, shape(8)) && round.rate(0, shape(8)).is_none());
-            assert_eq!(round.shapes(0).iter().map(|rate| rate.rate).collect::<Vec<_>>(), [
-                1.0,
-                2.0_f64.sqrt(),
-                2.0
-            ]);
+            assert_eq!(
+                round.shapes(0).iter().map(|rate| rate.rate).collect::<Vec<_>>(),
+                [1.0, 2.0_f64.sqrt(), 2.0]
+            );
             assert!(round.start(0, shape(1)));
             round.wake_at(20.0);
         } else if round.now() == 20.0 {

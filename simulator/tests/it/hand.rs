@@ -55,8 +55,12 @@ fn a_job_never_spans_nodes_that_it_need_not() {
 
 #[test]
 fn srtf_preempts_and_charges_the_restart() {
-    let result =
-        run("srtf", "n1g1", vec![job("long", "x", 1, 0.0, 100.0), job("short", "x", 1, 40.0, 10.0)], None);
+    let result = run(
+        "srtf_oracle",
+        "n1g1",
+        vec![job("long", "x", 1, 0.0, 100.0), job("short", "x", 1, 40.0, 10.0)],
+        None,
+    );
     assert_eq!(finishes(&result), [115.0, 50.0]);
     assert_eq!((result.preemptions_total, result.jobs[0].overhead_seconds), (1, 5.0));
     assert_eq!(result.jobs[0].running_seconds, 105.0);
@@ -70,7 +74,7 @@ fn srtf_takes_the_cheapest_node_for_a_larger_job() {
         job("c", "x", 2, 0.0, 300.0),
         job("d", "x", 2, 10.0, 20.0),
     ];
-    let result = run("srtf", "n2g2", jobs, None);
+    let result = run("srtf_oracle", "n2g2", jobs, None);
     // Either node costs two GPUs; that of `c` costs one restart instead of two.
     assert_eq!(result.jobs[3].finish_seconds, 30.0);
     assert_eq!(result.jobs.iter().map(|job| job.preemptions_total).collect::<Vec<_>>(), [0, 0, 1, 0]);

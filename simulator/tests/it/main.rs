@@ -6,6 +6,7 @@
 #![expect(clippy::float_cmp, reason = "times of small runs are exact sums of whole numbers")]
 
 mod engine;
+mod external;
 mod hand;
 mod laws;
 mod published;

@@ -1,0 +1,49 @@
+//! A policy that is a program of its own.
+
+use elastico_core::{Hint, JobId};
+use elastico_simulator::{Error, Options, PolicyKind, Simulation, Trace, TraceJob, simulate};
+use std::process::Command;
+
+fn run(command: &str, timeout_seconds: f64) -> Result<Simulation, Error> {
+    let job = |name: &str, gpus, submit, duration| {
+        TraceJob::new(JobId::new(name).unwrap(), "a", gpus, submit, duration)
+    };
+    let jobs = vec![job("large", 2, 0.0, 100.0), job("wide", 2, 10.0, 50.0), job("small", 1, 20.0, 30.0)];
+    let trace = Trace::new("by hand", jobs).unwrap();
+    let policy = PolicyKind::External { name: format!("external:{command}"), timeout_seconds };
+    let options = Options { keep_jobs: true, ..Options::default() };
+    simulate(&trace, &"n1g2".parse().unwrap(), &policy, None, &options)
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "says why nothing is tested")]
+fn the_example_in_python_decides() {
+    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: there is no python3");
+        return;
+    }
+    let command = format!("python3 {}/../examples/policy/smallest_first.py", env!("CARGO_MANIFEST_DIR"));
+    let result = run(&command, 60.0).unwrap();
+    // The small one overtakes the wide one, which asked before it.
+    let finishes: Vec<f64> = result.jobs.iter().map(|job| job.finish_seconds).collect();
+    assert_eq!(finishes, [100.0, 180.0, 130.0]);
+    assert_eq!(result.policy, format!("external:{command}"));
+}
+
+#[test]
+fn a_program_that_fails_gives_one_clear_error() {
+    let error = |command: &str| run(command, 0.3).unwrap_err();
+    for (command, expected) in [
+        ("no-such-program-at-all", "it cannot be started"),
+        ("false", "it ended"),
+        ("sleep 30", "no answer within 0.3 s"),
+        // It repeats the question.
+        ("cat", "its answer is no elastico.policy-actions/1"),
+        (" ", "the command is empty"),
+    ] {
+        let error = error(command);
+        let text = error.to_string();
+        assert!(text.contains(expected), "{command}: {text}");
+        assert!(error.hint().unwrap().contains("elastico.policy-round/1"));
+    }
+}
