@@ -75,6 +75,12 @@ struct Pairs {
     unknown: Vec<Cell<bool>>,
 }
 
+/// Whether a job may run on the device of a pool; a pool without one is any.
+fn allows(job: &TraceJob, pool: &crate::PoolSpec) -> bool {
+    let Some(device) = &pool.device else { return true };
+    job.devices.is_empty() || job.devices.contains(device)
+}
+
 impl<'a> Rates<'a> {
     /// The rates, and the class of each job.
     pub(crate) fn new(
@@ -106,7 +112,14 @@ impl<'a> Rates<'a> {
         let mut known = BTreeMap::new();
         let mut of_jobs = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let key = (job.workload.as_str(), job.device.as_deref(), job.gpus, job.gpus_min, job.gpus_max);
+            let key = (
+                job.workload.as_str(),
+                job.device.as_deref(),
+                job.gpus,
+                job.gpus_min,
+                job.gpus_max,
+                job.devices.as_slice(),
+            );
             let class = match known.get(&key) {
                 Some(class) => *class,
                 None => {
@@ -133,8 +146,10 @@ impl<'a> Rates<'a> {
         let all = |oracle: Option<&dyn Oracle>| -> Vec<f64> {
             let mut rates = Vec::with_capacity(pools.len() * (most - least + 1) as usize);
             for (index, pool) in pools.iter().enumerate() {
+                let will_do = allows(job, pool);
                 for gpus in least..=most {
-                    let rate = pool.holds(gpus).then(|| self.rate(oracle, job, index, gpus)).flatten();
+                    let rate =
+                        (will_do && pool.holds(gpus)).then(|| self.rate(oracle, job, index, gpus)).flatten();
                     rates.push(rate.filter(|rate| rate.is_finite() && *rate > 0.0).unwrap_or(f64::NAN));
                 }
             }

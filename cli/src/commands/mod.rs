@@ -15,6 +15,7 @@ mod profile;
 mod report;
 mod serve;
 mod simulate;
+mod trace;
 mod train;
 mod whatif;
 
@@ -52,7 +53,10 @@ pub(crate) enum Command {
     Explain(explain::Arguments),
     /// Simulate scheduling policies on a trace
     #[command(subcommand)]
-    Simulate(simulate::Command),
+    Simulate(Box<simulate::Command>),
+    /// Look at traces of jobs, and turn them into our own format
+    #[command(subcommand)]
+    Trace(Box<trace::Command>),
     /// Write one HTML page of what is known
     Report(report::Arguments),
     /// Show, check and describe configuration files
@@ -81,6 +85,7 @@ impl Command {
             Self::Whatif(command) => whatif::run(&command, talk),
             Self::Explain(arguments) => explain::run(&arguments, talk),
             Self::Simulate(command) => simulate::run(&command, talk),
+            Self::Trace(command) => trace::run(&command, talk),
             Self::Report(arguments) => report::run(&arguments, talk),
             Self::Config(command) => config::run(&command),
             Self::Completions(arguments) => completions::run(&arguments),

@@ -1,13 +1,14 @@
 //! `elastico simulate`
 
+use super::trace::{self, Reading, Selection};
 use crate::failure::{Ending, usage};
 use crate::output::{self, Format, Talk};
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use elastico_core::Seed;
 use elastico_report::{Column, Table, Value};
 use elastico_simulator::{
-    ClusterSpec, Comparison, Knowledge, Options, PairedRatio, PolicyKind, ReadOptions, Simulation,
-    SlowdownTable, SpeedTable, Tables, TimeUnit, Timing, Trace, compare, simulate_timed,
+    ClusterSpec, Comparison, Knowledge, Options, PairedRatio, PolicyKind, Simulation, SlowdownTable,
+    SpeedTable, Tables, Timing, Trace, compare, simulate_timed,
 };
 use std::path::{Path, PathBuf};
 
@@ -40,13 +41,15 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Scene {
-    /// The trace: CSV of the Tiresias family, or our own JSON
+    /// The trace, in any format that `elastico trace formats` lists
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
 
-    /// Unit of times in a CSV; taken as seconds with a warning where it is not given
-    #[arg(long, value_enum)]
-    time_unit: Option<Unit>,
+    #[command(flatten)]
+    reading: Reading,
+
+    #[command(flatten)]
+    selection: Selection,
 
     /// n32g4 for 32 nodes of 4 GPUs, pools as v100:n9g4,k80:n9g4, a cluster.toml, or a CSV of the Tiresias family
     #[arg(long, value_name = "CLUSTER")]
@@ -127,16 +130,6 @@ fn policies_help(what: &str) -> String {
     format!("{what}: {}", PolicyKind::NAMES.join(", "))
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Unit {
-    /// Seconds
-    #[value(alias = "seconds")]
-    S,
-    /// Milliseconds
-    #[value(alias = "milliseconds")]
-    Ms,
-}
-
 struct Read {
     trace: Trace,
     cluster: ClusterSpec,
@@ -160,14 +153,7 @@ impl Scene {
                 "give --planner; the file of --truth makes the policy an oracle",
             ));
         }
-        let unit = self.time_unit.map(|unit| match unit {
-            Unit::S => TimeUnit::Seconds,
-            Unit::Ms => TimeUnit::Milliseconds,
-        });
-        let mut trace = Trace::read(&self.trace, &ReadOptions { time_unit: unit, ..ReadOptions::default() })?;
-        for warning in &trace.warnings {
-            talk.say(format!("warning: {warning}"));
-        }
+        let mut trace = trace::read(&self.trace, &self.reading, &self.selection, talk)?;
         let path = Path::new(&self.cluster);
         let cluster = if path.is_file() { ClusterSpec::read(path)? } else { self.cluster.parse()? };
         if let Some(load) = self.load {

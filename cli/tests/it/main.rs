@@ -11,3 +11,4 @@ mod next;
 mod road;
 mod serve;
 mod stand_ins;
+mod trace;

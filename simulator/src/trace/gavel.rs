@@ -146,7 +146,7 @@ pub(super) fn parse(text: &str, path: &Path, options: &ReadOptions) -> Result<Tr
         impossible,
         &format!("jobs that do not run on {} (rate 0 in the throughput file)", options.device),
     );
-    if throughputs.is_none() && !jobs.jobs.is_empty() {
+    if throughputs.is_none() && !jobs.list.is_empty() {
         jobs.assumed(
             "took the column duration: seconds on the requested GPUs, of a device that the file does not name",
         );

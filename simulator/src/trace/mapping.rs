@@ -355,7 +355,7 @@ mod tests {
             (120.0, Some("vcA"))
         );
         let trace = read(ACME, None).unwrap();
-        assert_eq!(trace.jobs()[1].submit_seconds, 20.0);
+        assert!((trace.jobs()[1].submit_seconds - 20.0).abs() < 1e-9);
         assert_eq!(
             trace.jobs().iter().map(|job| job.kind).collect::<Vec<_>>(),
             [Some(WorkloadKind::Training), Some(WorkloadKind::Inference)]

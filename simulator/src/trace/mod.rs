@@ -1,6 +1,7 @@
 //! Job lists: what arrives when, how large it is, and how long it takes alone.
 
 mod date;
+mod elasticflow;
 mod gavel;
 mod inspect;
 mod json;
@@ -11,6 +12,7 @@ mod pollux;
 mod read;
 mod requests;
 mod sample;
+mod select;
 mod sheet;
 mod throughputs;
 mod tiresias;

@@ -45,12 +45,12 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Trace, Error> {
         let class = quality.map_or("", |column| row.text(column)).to_ascii_lowercase();
         let workload = if class.is_empty() { "openb".to_owned() } else { format!("openb-{class}") };
         let mut job = TraceJob::new(row.id(name)?, workload, count, row.number(created)?, end - start);
-        let part = row.number(milli)?;
-        if part > 1000.0 || (count > 1 && part != 1000.0) || part <= 0.0 {
+        let part = row.count(milli, "thousandths of a GPU")?;
+        if !(1..=1000).contains(&part) || (count > 1 && part < 1000) {
             return Err(row.wrong(milli, format!("{part} thousandths of each of {count} GPUs cannot be")));
         }
-        if part < 1000.0 {
-            job.gpu_share_ratio = Some(part / 1000.0);
+        if part < 1000 {
+            job.gpu_share_ratio = Some(f64::from(part) / 1000.0);
             shares += 1;
         }
         let types = spec.map_or("", |column| row.text(column));

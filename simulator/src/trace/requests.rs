@@ -19,7 +19,7 @@ struct Request {
 /// What was read of a file.
 #[derive(Default)]
 struct Requests {
-    requests: Vec<Request>,
+    all: Vec<Request>,
     failed: usize,
     empty: usize,
 }
@@ -27,7 +27,7 @@ struct Requests {
 impl Requests {
     fn push(&mut self, arrival: f64, tokens_in: f64, tokens_out: f64) {
         if tokens_in + tokens_out > 0.0 {
-            self.requests.push(Request { arrival, tokens: tokens_in + tokens_out });
+            self.all.push(Request { arrival, tokens: tokens_in + tokens_out });
         } else {
             self.empty += 1;
         }
@@ -59,9 +59,9 @@ pub(super) fn parse(
         TraceFormat::Vidur => vidur(text, path)?,
         _ => azure(text, path)?,
     };
-    read.requests.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
+    read.all.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
     let mut jobs = Jobs::default();
-    for (index, requests) in read.requests.chunks(bundle).enumerate() {
+    for (index, requests) in read.all.chunks(bundle).enumerate() {
         let tokens: f64 = requests.iter().map(|request| request.tokens).sum();
         let submit = requests.last().map_or(0.0, |request| request.arrival);
         let id = JobId::new(format!("bundle-{index}")).map_err(|error| Error::Line {

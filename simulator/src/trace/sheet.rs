@@ -35,6 +35,11 @@ impl<'a> Sheet<'a> {
         Ok(Self { path, headers, reader, expects })
     }
 
+    /// The names of the columns.
+    pub(super) fn headers(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter()
+    }
+
     /// The place of a column that must be there.
     pub(super) fn column(&self, column: &str) -> Result<usize, Error> {
         self.optional(column).ok_or_else(|| Error::Column {
@@ -145,7 +150,7 @@ fn broken(path: &Path, error: &csv::Error) -> Error {
 /// The jobs of a file while it is read: those that do no work are counted.
 #[derive(Default)]
 pub(super) struct Jobs {
-    pub(super) jobs: Vec<TraceJob>,
+    pub(super) list: Vec<TraceJob>,
     pub(super) warnings: Vec<Warning>,
     without_work: usize,
 }
@@ -155,7 +160,7 @@ impl Jobs {
         if job.gpus == 0 || job.duration_seconds <= 0.0 {
             self.without_work += 1;
         } else {
-            self.jobs.push(job);
+            self.list.push(job);
         }
     }
 
@@ -175,11 +180,11 @@ impl Jobs {
         if self.without_work > 0 {
             self.warnings.push(Warning::NoWork { jobs: self.without_work });
         }
-        let first = self.jobs.iter().map(|job| job.submit_seconds).fold(f64::INFINITY, f64::min);
-        for job in &mut self.jobs {
+        let first = self.list.iter().map(|job| job.submit_seconds).fold(f64::INFINITY, f64::min);
+        for job in &mut self.list {
             job.submit_seconds -= first;
         }
-        let mut trace = Trace::new(name(path), self.jobs)?;
+        let mut trace = Trace::new(name(path), self.list)?;
         self.warnings.append(&mut trace.warnings);
         trace.warnings = self.warnings;
         Ok(trace)

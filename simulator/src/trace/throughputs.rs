@@ -1,7 +1,7 @@
 //! Gavel's throughput file: steps per second of each job type on each device, alone and beside another.
 
-use crate::Error;
-use elastico_core::suggest;
+use crate::{Error, Oracle, PairSlowdown};
+use elastico_core::{Slowdown, suggest};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq)]
 pub struct GavelThroughputs {
     path: PathBuf,
+    name: String,
     devices: BTreeMap<String, Rates>,
 }
 
@@ -69,7 +70,7 @@ impl GavelThroughputs {
             }
             devices.insert(device, rates);
         }
-        Ok(Self { path: path.into(), devices })
+        Ok(Self { path: path.into(), name: super::sheet::name(path), devices })
     }
 
     /// Devices, sorted; `v100_unconsolidated` is a V100 job spread over servers.
@@ -84,7 +85,7 @@ impl GavelThroughputs {
 
     /// Steps per second of a job and of the one beside it on the same GPUs; `None` where the file has no such pair, 0
     /// where it did not run.
-    pub fn pair(&self, device: &str, job_type: &str, other: &str, scale: u32) -> Option<[f64; 2]> {
+    pub fn beside(&self, device: &str, job_type: &str, other: &str, scale: u32) -> Option<[f64; 2]> {
         self.entry(device, job_type, scale)?.pairs.get(other).copied()
     }
 
@@ -103,6 +104,26 @@ impl GavelThroughputs {
             what: format!("has no device `{device}`{}", near.unwrap_or_default()),
             remedy: format!("its devices are {}", self.devices().collect::<Vec<_>>().join(", ")),
         })
+    }
+}
+
+/// What Gavel measured, as it happens: a job type is a workload. Slowdowns are those of two jobs on one GPU.
+impl Oracle for GavelThroughputs {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn pair(&self, subject: &str, co_runner: &str, device: Option<&str>) -> Option<PairSlowdown> {
+        let device = device?;
+        let [beside, other] = self.beside(device, subject, co_runner, 1)?;
+        // A pair of which one side did not run is no pair.
+        let slowdown =
+            Slowdown::new(self.isolated(device, subject, 1)? / beside).ok().filter(|_| other > 0.0)?;
+        Some(PairSlowdown { slowdown, upper: slowdown })
+    }
+
+    fn speed(&self, workload: &str, device: Option<&str>, gpus: u32) -> Option<f64> {
+        self.isolated(device?, workload, gpus).filter(|rate| *rate > 0.0)
     }
 }
 
@@ -145,7 +166,7 @@ mod tests {
         let rates = GavelThroughputs::parse_json(text, Path::new("r.json")).unwrap();
         assert_eq!(rates.isolated("v100", "A", 1), Some(10.0));
         assert_eq!(rates.isolated("v100", "A", 2), None);
-        assert_eq!(rates.pair("v100", "A", "B (batch size 4)", 1), Some([6.0, 2.0]));
+        assert_eq!(rates.beside("v100", "A", "B (batch size 4)", 1), Some([6.0, 2.0]));
         assert!(rates.check_device("v10").unwrap_err().to_string().ends_with("did you mean `v100`?"));
     }
 

@@ -96,11 +96,11 @@ impl Trace {
             Ok(())
         })?;
         let unit = unit.unwrap_or_else(|| {
-            let (assumed, because) = infer(from_muri, &jobs.jobs);
+            let (assumed, because) = infer(from_muri, &jobs.list);
             jobs.warnings.push(Warning::TimeUnit { assumed, because });
             assumed
         });
-        for job in &mut jobs.jobs {
+        for job in &mut jobs.list {
             job.submit_seconds *= unit.seconds();
             job.duration_seconds *= unit.seconds();
         }

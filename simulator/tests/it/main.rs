@@ -7,6 +7,7 @@
 
 mod engine;
 mod external;
+mod gavel;
 mod hand;
 mod laws;
 mod published;
