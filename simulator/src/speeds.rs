@@ -6,6 +6,7 @@ use crate::tables::{Oracle, PairSlowdown};
 use elastico_placement::ScalingLaw;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// A table of isolated speeds, `elastico.speeds/1`, with a law for the counts of GPUs that it does not list.
@@ -88,6 +89,13 @@ impl SpeedTable {
         let devices = self.speeds.entry(workload.to_owned()).or_default();
         devices.entry(device.unwrap_or_default().to_owned()).or_default().insert(gpus, speed);
         Ok(())
+    }
+
+    /// From the fewest to the most GPUs that are listed for a workload, on any device.
+    pub(crate) fn listed_gpus(&self, workload: &str) -> Option<RangeInclusive<u32>> {
+        let devices = self.speeds.get(workload)?;
+        let counts = || devices.values().flat_map(BTreeMap::keys).copied();
+        Some(counts().min()?..=counts().max()?)
     }
 
     /// Sets how speed grows with GPUs where it is not listed: for one workload, or for all that have no law of their own.

@@ -59,17 +59,26 @@ pub(crate) struct Scene {
     #[arg(long, value_name = "RATIO")]
     load: Option<f64>,
 
-    /// Slowdowns that happen (JSON); needed by policies that co-locate
+    /// Slowdowns that happen (our JSON or Gavel's); needed by policies that co-locate
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
 
-    /// Slowdowns that the policy plans with (JSON); a planner that sees the truth is an oracle
+    /// Slowdowns that the policy plans with; a planner that sees the truth is an oracle
     #[arg(long, value_name = "FILE", requires = "truth")]
     planner: Option<PathBuf>,
 
-    /// Speeds of workloads on devices and numbers of GPUs (JSON), for elastic jobs and several devices
+    /// Speeds of workloads on devices and numbers of GPUs, for elastic jobs and several devices: our JSON, Gavel's, or a
+    /// folder of ElasticFlow; --throughputs where not given
     #[arg(long, value_name = "FILE")]
     speeds: Option<PathBuf>,
+
+    /// The device that a folder of ElasticFlow was measured on
+    #[arg(long, default_value = "a100", value_name = "DEVICE")]
+    speeds_on: String,
+
+    /// Let jobs run on any number of GPUs that the speeds list for their workload
+    #[arg(long)]
+    elastic: bool,
 
     /// Speeds that the policy plans with, where they are not those that happen
     #[arg(long, value_name = "FILE", requires = "speeds")]
@@ -159,17 +168,32 @@ impl Scene {
         if let Some(load) = self.load {
             trace = trace.at_load(load, &cluster)?;
         }
-        let slowdowns = |file: &Option<PathBuf>| file.as_deref().map(SlowdownTable::read_json).transpose();
-        let speeds = |file: &Option<PathBuf>| file.as_deref().map(SpeedTable::read_json).transpose();
-        let happens = speeds(&self.speeds)?;
+        let slowdowns = |file: &Option<PathBuf>| file.as_deref().map(SlowdownTable::read).transpose();
+        let speeds = |file: &Option<PathBuf>| {
+            file.as_deref().map(|file| SpeedTable::read(file, &self.speeds_on)).transpose()
+        };
+        // A trace of Gavel comes with the file that knows how fast its jobs are elsewhere.
+        let happens = speeds(if self.speeds.is_some() { &self.speeds } else { self.reading.throughputs() })?;
+        if self.elastic {
+            trace = match &happens {
+                Some(speeds) => trace.elastic(speeds),
+                None => {
+                    return Err(usage(
+                        "nothing says how fast jobs are on other numbers of GPUs",
+                        "give --speeds",
+                    ));
+                }
+            };
+        }
         let believed =
             if self.planner_speeds.is_some() { speeds(&self.planner_speeds)? } else { happens.clone() };
+        let has_tables = self.truth.is_some() || happens.is_some();
         Ok(Read {
             trace,
             cluster,
             truth: Knowledge::new(slowdowns(&self.truth)?, happens),
             planner: Knowledge::new(slowdowns(&self.planner)?, believed),
-            has_tables: self.truth.is_some() || self.speeds.is_some(),
+            has_tables,
             options: self.costs.options(),
         })
     }

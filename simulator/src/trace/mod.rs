@@ -6,6 +6,7 @@ mod gavel;
 mod inspect;
 mod json;
 mod mapping;
+mod measured;
 mod openb;
 mod philly;
 mod pollux;

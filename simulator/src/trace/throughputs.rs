@@ -1,6 +1,6 @@
 //! Gavel's throughput file: steps per second of each job type on each device, alone and beside another.
 
-use crate::{Error, Oracle, PairSlowdown};
+use crate::{Error, Oracle, PairSlowdown, SlowdownTable, SpeedTable};
 use elastico_core::{Slowdown, suggest};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -87,6 +87,37 @@ impl GavelThroughputs {
     /// where it did not run.
     pub fn beside(&self, device: &str, job_type: &str, other: &str, scale: u32) -> Option<[f64; 2]> {
         self.entry(device, job_type, scale)?.pairs.get(other).copied()
+    }
+
+    /// Every rate alone that is above 0, as a table: a job type is a workload, a scale factor is a number of GPUs.
+    ///
+    /// # Errors
+    /// None for a file that was read.
+    pub fn speeds(&self) -> Result<SpeedTable, Error> {
+        let mut table = SpeedTable::new(self.name.clone());
+        for (device, rates) in &self.devices {
+            for (workload, scales) in rates {
+                for (gpus, entry) in scales.iter().filter(|(_, entry)| entry.isolated > 0.0) {
+                    table.set(workload, Some(device), *gpus, entry.isolated)?;
+                }
+            }
+        }
+        Ok(table)
+    }
+
+    /// Every pair on one GPU of which both sides ran, as a table.
+    pub fn slowdowns(&self) -> SlowdownTable {
+        let mut table = SlowdownTable::new(self.name.clone());
+        for (device, rates) in &self.devices {
+            for (subject, scales) in rates {
+                for co_runner in scales.get(&1).into_iter().flat_map(|entry| entry.pairs.keys()) {
+                    if let Some(pair) = self.pair(subject, co_runner, Some(device)) {
+                        table.set_on(device, subject, co_runner, pair.slowdown, None);
+                    }
+                }
+            }
+        }
+        table
     }
 
     fn entry(&self, device: &str, job_type: &str, scale: u32) -> Option<&Entry> {

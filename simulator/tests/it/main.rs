@@ -10,5 +10,6 @@ mod external;
 mod gavel;
 mod hand;
 mod laws;
+mod muri;
 mod published;
 mod traces;

@@ -94,6 +94,11 @@ impl Reading {
         Ok(Trace::read(file, &self.options()?)?)
     }
 
+    /// The throughput file of a trace of Gavel.
+    pub(crate) const fn throughputs(&self) -> &Option<PathBuf> {
+        &self.throughputs
+    }
+
     fn options(&self) -> anyhow::Result<ReadOptions> {
         Ok(ReadOptions {
             format: self.trace_format,
