@@ -96,6 +96,8 @@ pub(crate) struct Engine<'a> {
     pub(crate) entered: Vec<usize>,
     /// Jobs that a failed node has sent back since the last round.
     pub(crate) returned: Vec<usize>,
+    /// Whether GPUs have become free since the last round.
+    pub(crate) has_freed: bool,
     pub(crate) unfinished: usize,
     pub(crate) windows: Windows,
     pub(crate) totals: Totals,
@@ -136,6 +138,7 @@ impl<'a> Engine<'a> {
             hosts: BTreeMap::new(),
             entered: Vec::new(),
             returned: Vec::new(),
+            has_freed: false,
             unfinished: jobs.len(),
             windows: Windows::new(jobs),
             totals: Totals::default(),
@@ -179,7 +182,10 @@ impl<'a> Engine<'a> {
                         failures_since_finish += 1;
                         self.fail_node(pool, node);
                     }
-                    Change::Back { pool, node } => self.free[pool].repair(node),
+                    Change::Back { pool, node } => {
+                        self.free[pool].repair(node);
+                        self.has_freed = true;
+                    }
                 }
             }
             while self.jobs.get(next_arrival).is_some_and(|job| job.submit_seconds <= next) {
@@ -200,6 +206,7 @@ impl<'a> Engine<'a> {
             }
             self.entered.clear();
             self.returned.clear();
+            self.has_freed = false;
             self.is_fragmented = self.is_fragmented();
         }
         Ok(policy_seconds)

@@ -188,6 +188,7 @@ impl Engine<'_> {
     /// Takes a job off its GPUs; its co-runner stays and keeps the GPUs.
     fn remove(&mut self, job: usize) {
         self.settle(job);
+        self.has_freed = true;
         let place = std::mem::take(&mut self.states[job].place);
         if let Some(partner) = self.states[job].partner.take() {
             let other = &mut self.states[partner];

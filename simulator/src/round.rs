@@ -191,6 +191,16 @@ impl Round<'_, '_> {
         Some([side(of_a, of_b)?, side(of_b, of_a)?])
     }
 
+    /// Whether GPUs have become free since the last round.
+    pub(crate) fn has_freed(&self) -> bool {
+        self.engine.has_freed
+    }
+
+    /// Jobs with equal answers run alike: they have the same workload, request and range.
+    pub(crate) fn alike(&self, job: usize) -> u32 {
+        self.engine.states[job].class
+    }
+
     /// All slowdowns that the planner expects and the truth knows: subject, co-runner and pool.
     pub(crate) fn expected_slowdowns(&self) -> Vec<(&str, &str, usize, PairSlowdown)> {
         self.engine.rates.expected(self.engine.cluster.pools().len())

@@ -64,7 +64,7 @@ enum Schema {
 struct Action {
     job: String,
     #[serde(rename = "do")]
-    action: Verb,
+    verb: Verb,
     #[serde(default)]
     pool: Option<String>,
     #[serde(default)]
@@ -165,7 +165,7 @@ impl External {
         for action in actions {
             let job = self.job(&action.job)?;
             let fields = (&action.pool, action.gpus, &action.other);
-            let target = match (action.action, fields) {
+            let target = match (action.verb, fields) {
                 (Verb::Wait, (None, None, None)) => Target::Wait,
                 (Verb::Alone, (pool, gpus, None)) => {
                     let shape = self.shape(round, job, pool.as_deref(), gpus)?;

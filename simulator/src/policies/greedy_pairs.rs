@@ -3,6 +3,7 @@ use super::fifo::start_in_order;
 use crate::error::check;
 use crate::{Error, Round};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// When the policy puts two jobs beside one another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -53,9 +54,16 @@ impl GreedyPairs {
 impl Policy for GreedyPairs {
     fn decide(&mut self, round: &mut Round<'_, '_>) {
         start_in_order(round, true);
+        // Nobody left for one is nobody left for all of its kind: joining only takes hosts away.
+        let mut unfit = BTreeSet::new();
         for guest in super::guests(round) {
-            if let Some(host) = self.best_host(round, guest) {
-                round.start_beside(guest, host);
+            let alike = round.alike(guest);
+            if unfit.contains(&alike) {
+                continue;
+            }
+            let host = self.best_host(round, guest);
+            if !host.is_some_and(|host| round.start_beside(guest, host)) {
+                unfit.insert(alike);
             }
         }
     }

@@ -4,6 +4,7 @@ use super::memory_fit_pairs::memory_left;
 use super::preemptive::Queue;
 use crate::Round;
 use elastico_core::Seed;
+use std::collections::BTreeSet;
 
 /// Speeds beside a copy of itself from which a job is tiny, and medium; below it is jumbo (Lucid, table 2).
 const TINY: f64 = 0.95;
@@ -64,11 +65,18 @@ impl Policy for Lucid {
             let gpus = f64::from(round.job(job).gpus);
             ((estimates.duration_seconds(round, job) * gpus).to_bits(), job as u64)
         });
-        for guest in self.queue.first() {
-            if let Some(host) = best_host(round, guest)
-                && round.start_beside(guest, host)
-            {
-                self.queue.forget(guest);
+        let mut unfit = BTreeSet::new();
+        let guests: Vec<_> = self.queue.first().collect();
+        for entry @ (_, guest) in guests {
+            let alike = round.alike(guest);
+            if unfit.contains(&alike) {
+                continue;
+            }
+            match best_host(round, guest) {
+                Some(host) if round.start_beside(guest, host) => self.queue.forget(entry),
+                // Memory may be another matter for a job of the same kind.
+                _ if round.job(guest).memory_bytes.is_some() => {}
+                _ => drop(unfit.insert(alike)),
             }
         }
     }

@@ -108,8 +108,8 @@ mod tests {
         // By hand: the second job on the slow GPU alone has 1 / 1.1 = 0.909; each part x of the fast one that it takes
         // instead brings 0.2 x / 1.1 more, and both constraints bind at x = 0.55: 1.01.
         assert!(worst > 0.85 * 1.01, "{ratios:?}");
-        for pool in 0..2 {
-            assert!(fractions[0][pool] + fractions[1][pool] <= 1.0 + 1e-9);
+        for (first, second) in fractions[0].iter().zip(&fractions[1]) {
+            assert!(first + second <= 1.0 + 1e-9);
         }
     }
 

@@ -19,6 +19,9 @@ impl Policy for MemoryFitPairs {
     fn decide(&mut self, round: &mut Round<'_, '_>) {
         start_in_order(round, true);
         for guest in super::guests(round) {
+            if round.job(guest).memory_bytes.is_none() {
+                continue;
+            }
             let hosts = round.hosts(round.job(guest).gpus);
             let fitting = hosts.filter_map(|host| Some((memory_left(round, guest, host)?, host)));
             let host = fitting.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -35,9 +35,10 @@ pub trait Policy {
 /// Waiting jobs of each size that a policy looks at for joining others in one round.
 const GUESTS: usize = 64;
 
-/// The first waiting jobs of each size.
+/// The first waiting jobs of each size of which somebody runs alone.
 fn guests(round: &Round<'_, '_>) -> Vec<usize> {
-    round.waiting_sizes().flat_map(|gpus| round.waiting_of(gpus).take(GUESTS)).collect()
+    let sizes = round.waiting_sizes().filter(|gpus| round.hosts(*gpus).next().is_some());
+    sizes.flat_map(|gpus| round.waiting_of(gpus).take(GUESTS)).collect()
 }
 
 /// Whether a later round could do better although nobody comes or goes: somebody waits, or runs slower than it could.

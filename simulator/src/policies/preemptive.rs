@@ -16,47 +16,58 @@ pub(super) struct Queue(BTreeSet<(Key, usize)>);
 impl Queue {
     /// One round: the most urgent waiting jobs start where there is room.
     pub(super) fn fill(&mut self, round: &mut Round<'_, '_>, key: impl Fn(&Round<'_, '_>, usize) -> Key) {
-        self.learn(round, &key);
-        if round.free_gpus() > 0 {
-            self.start(round, Vec::new(), key);
-        }
+        self.start(round, false, key);
     }
 
-    /// One round: the most urgent waiting jobs start, and take GPUs from running jobs that are less urgent.
-    pub(super) fn serve(&mut self, round: &mut Round<'_, '_>, key: impl Fn(&Round<'_, '_>, usize) -> Key) {
-        self.learn(round, &key);
-        if self.0.is_empty() {
-            return;
+    /// One round: the most urgent waiting jobs start, and take GPUs from running jobs that are less urgent. Returns who started.
+    ///
+    /// `has_changed` says that a running job may have become less urgent since the last round.
+    pub(super) fn serve(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        has_changed: bool,
+        key: impl Fn(&Round<'_, '_>, usize) -> Key,
+    ) -> Vec<usize> {
+        // Where no GPU came free and running jobs only became more urgent, who could not start then cannot now: only somebody
+        // who is new can. With the queue before it empty or blocked, its own place is all that matters.
+        if let ([job], false, false) = (round.arrived(), has_changed, round.has_freed()) {
+            let job = *job;
+            if round.try_start(job) {
+                return vec![job];
+            }
+            let urgency = key(round, job);
+            if Running::default().victims(round, urgency, job, &key).is_none() {
+                self.0.insert((urgency, job));
+                return Vec::new();
+            }
         }
-        // Least urgent first.
-        let mut running: Vec<(Key, usize)> = round.running().map(|job| (key(round, job), job)).collect();
-        running.sort_unstable_by(|a, b| b.cmp(a));
-        self.start(round, running, key);
+        self.start(round, true, key)
     }
 
-    /// The most urgent waiting jobs that the last round looked at.
-    pub(super) fn first(&self) -> Vec<usize> {
-        self.0.iter().take(DEPTH).map(|(_, job)| *job).collect()
+    /// The most urgent waiting jobs.
+    pub(super) fn first(&self) -> impl Iterator<Item = (Key, usize)> {
+        self.0.iter().take(DEPTH).copied()
     }
 
     /// Takes a job out that was started without the queue.
-    pub(super) fn forget(&mut self, job: usize) {
-        self.0.retain(|(_, other)| *other != job);
+    pub(super) fn forget(&mut self, entry: (Key, usize)) {
+        self.0.remove(&entry);
     }
 
-    fn learn(&mut self, round: &Round<'_, '_>, key: &impl Fn(&Round<'_, '_>, usize) -> Key) {
-        for job in round.arrived().iter().chain(round.returned()) {
-            self.0.insert((key(round, *job), *job));
-        }
-    }
-
-    /// `running` is sorted, the least urgent first, and kept so.
     fn start(
         &mut self,
         round: &mut Round<'_, '_>,
-        mut running: Vec<(Key, usize)>,
+        preempts: bool,
         key: impl Fn(&Round<'_, '_>, usize) -> Key,
-    ) {
+    ) -> Vec<usize> {
+        let mut started = Vec::new();
+        for job in round.arrived().iter().chain(round.returned()) {
+            self.0.insert((key(round, *job), *job));
+        }
+        if !preempts && round.free_gpus() == 0 {
+            return started;
+        }
+        let mut running = Running::default();
         let mut after: Option<(Key, usize)> = None;
         let mut depth = 0;
         // The smallest demand that found no place: as many GPUs or more will find none at a lower priority.
@@ -71,36 +82,70 @@ impl Queue {
                     .copied(),
             };
             let Some((urgency, job)) = next else { break };
-            if round.job(job).gpus >= below {
-                after = Some((urgency, job));
-                depth += 1;
-                continue;
-            }
-            if !round.try_start(job) {
-                let candidates: Vec<usize> = running
-                    .iter()
-                    .take_while(|(other, _)| other.0 > urgency.0)
-                    .map(|(_, other)| *other)
-                    .collect();
-                let Some(victims) = round.victims(job, &candidates) else {
-                    below = round.job(job).gpus;
-                    after = Some((urgency, job));
-                    depth += 1;
-                    continue;
-                };
-                for victim in victims {
-                    round.preempt(victim);
-                    running.retain(|(_, other)| *other != victim);
-                    self.0.insert((key(round, victim), victim));
+            let gpus = round.job(job).gpus;
+            if gpus < below {
+                let mut is_started = round.try_start(job);
+                if !is_started
+                    && preempts
+                    && let Some(victims) = running.victims(round, urgency, job, &key)
+                {
+                    for victim in victims {
+                        round.preempt(victim);
+                        self.0.insert((key(round, victim), victim));
+                    }
+                    is_started = round.try_start(job);
                 }
-                if !round.try_start(job) {
-                    after = Some((urgency, job));
-                    depth += 1;
+                if is_started {
+                    self.0.remove(&(urgency, job));
+                    running.add((urgency, job));
+                    started.push(job);
                     continue;
                 }
+                below = gpus;
             }
-            self.0.remove(&(urgency, job));
-            let entry = (key(round, job), job);
+            after = Some((urgency, job));
+            depth += 1;
+        }
+        started
+    }
+}
+
+/// Running jobs, the least urgent first; looked at only once one of them might have to go.
+#[derive(Debug, Default)]
+struct Running(Option<Vec<(Key, usize)>>);
+
+impl Running {
+    fn victims(
+        &mut self,
+        round: &Round<'_, '_>,
+        urgency: Key,
+        job: usize,
+        key: impl Fn(&Round<'_, '_>, usize) -> Key,
+    ) -> Option<Vec<usize>> {
+        let running = self.0.get_or_insert_with(|| {
+            let mut running: Vec<_> = round.running().map(|job| (key(round, job), job)).collect();
+            running.sort_unstable_by(|a, b| b.cmp(a));
+            running
+        });
+        let end = running.partition_point(|(other, _)| other.0 > urgency.0);
+        let gpus_of = |job: usize| round.shape_of(job).map_or(0, |shape| shape.gpus);
+        let mut gpus = round.free_gpus();
+        let wanted = round.job(job).gpus;
+        let is_enough = running[..end].iter().any(|(_, other)| {
+            gpus += gpus_of(*other);
+            gpus >= wanted
+        });
+        if !is_enough {
+            return None;
+        }
+        let candidates: Vec<usize> = running[..end].iter().map(|(_, job)| *job).collect();
+        let victims = round.victims(job, &candidates)?;
+        running.retain(|(_, other)| !victims.contains(other));
+        Some(victims)
+    }
+
+    fn add(&mut self, entry: (Key, usize)) {
+        if let Some(running) = &mut self.0 {
             let place = running.partition_point(|other| *other > entry);
             running.insert(place, entry);
         }

@@ -21,6 +21,8 @@ impl Policy for Srtf {
     fn decide(&mut self, round: &mut Round<'_, '_>) {
         self.estimates.learn(round);
         let estimates = &self.estimates;
-        self.queue.serve(round, |round, job| (estimates.remaining_seconds(round, job).to_bits(), job as u64));
+        self.queue.serve(round, false, |round, job| {
+            (estimates.remaining_seconds(round, job).to_bits(), job as u64)
+        });
     }
 }
