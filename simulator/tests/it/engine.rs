@@ -3,8 +3,8 @@
 use elastico_core::{JobId, Seed, Slowdown};
 use elastico_placement::ScalingLaw;
 use elastico_simulator::{
-    ClusterSpec, Error, Knowledge, Options, Policy, Round, Shape, Simulation, SlowdownTable, SpeedTable,
-    Tables, Target, Trace, TraceJob, simulate_with,
+    ClusterSpec, Error, JobOutcome, Knowledge, Options, Policy, Round, Shape, Simulation, SlowdownTable,
+    SpeedTable, Tables, Target, Trace, TraceJob, simulate_with,
 };
 
 fn job(name: &str, gpus: u32, submit: f64, duration: f64) -> TraceJob {
@@ -122,7 +122,7 @@ fn jobs_of_equal_gpu_counts_pair_and_the_restart_of_one_slows_the_other() {
     // b at half speed for 100 s, by when a has done 80.
     assert_eq!(finishes(&result), [120.0, 100.0]);
     assert_eq!((result.allocated_ratio, result.shared_gpu_seconds), (1.0, 200.0));
-    assert_eq!(result.jobs.iter().map(|job| job.slowdown_ratio()).collect::<Vec<_>>(), [1.2, 2.0]);
+    assert_eq!(result.jobs.iter().map(JobOutcome::slowdown_ratio).collect::<Vec<_>>(), [1.2, 2.0]);
 }
 
 #[test]
@@ -185,28 +185,22 @@ fn a_failed_node_takes_the_work_since_the_last_checkpoint() {
 }
 
 #[test]
-fn a_spread_job_is_slow_and_a_fragmented_cluster_says_so() {
-    let jobs = || vec![job("a0", 1, 0.0, 100.0), job("a1", 2, 0.0, 100.0), job("b0", 2, 10.0, 30.0)];
-    // Nodes of two: `a0` and `a1` leave one GPU; after 100 s both go.
-    let compact = run("n2g2", jobs(), &kept(), start_all).unwrap();
-    assert_eq!(finishes(&compact)[2], 130.0);
-    assert_eq!(compact.fragmentation_ratio, Some(0.0));
-    let jobs = || vec![job("a0", 1, 0.0, 100.0), job("b0", 1, 0.0, 100.0), job("b1", 2, 10.0, 30.0)];
-    let apart = |round: &mut Round<'_, '_>| {
-        for job in round.waiting() {
-            round.start(job, Shape { pool: job % 2, gpus: round.job(job).gpus });
-        }
+fn a_fragmented_cluster_says_so_and_a_spread_job_is_slow() {
+    // Nodes of two. At 10 s one GPU of each is free, and the job of two waits from 20 s to 100 s.
+    let jobs = || {
+        let ones = [10.0, 100.0, 100.0].into_iter().enumerate();
+        let mut jobs: Vec<_> =
+            ones.map(|(index, seconds)| job(&format!("a{index}"), 1, 0.0, seconds)).collect();
+        jobs.push(job("b0", 2, 20.0, 30.0));
+        jobs
     };
-    let cluster = "x=:n1g2,y=:n2g1";
-    let wide = vec![job("a0", 1, 0.0, 100.0), job("b0", 1, 0.0, 100.0), job("b1", 2, 10.0, 30.0)];
-    let waits = run("n1g2", wide, &kept(), start_all).unwrap();
-    assert_eq!(finishes(&waits)[2], 130.0);
+    let compact = run("n2g2", jobs(), &kept(), start_all).unwrap();
+    assert_eq!(finishes(&compact)[3], 130.0);
+    // Idle: one GPU for 10 s, two for 10 s, the stranded two for 80 s, two for 30 s.
+    assert_eq!(compact.fragmentation_ratio, Some(160.0 / 250.0));
     let spread = Options { spread_ratio: Some(1.5), ..kept() };
-    let result = run("n3g2", jobs(), &spread, start_all).unwrap();
-    assert_eq!(finishes(&result)[2], 40.0);
-    // In the second pool two GPUs are free, but never on one node.
-    let result = run(cluster, jobs(), &kept(), apart);
-    assert!(result.is_ok());
+    let wide = run("n2g2", jobs(), &spread, start_all).unwrap();
+    assert_eq!((finishes(&wide)[3], wide.fragmentation_ratio), (65.0, Some(0.0)));
 }
 
 #[test]

@@ -16,7 +16,6 @@ fn run(command: &str, timeout_seconds: f64) -> Result<Simulation, Error> {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "says why nothing is tested")]
 fn the_example_in_python_decides() {
     if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
         println!("skipped: there is no python3");
