@@ -115,7 +115,7 @@ fn convert(
     }
     let trace = selection.apply(reading.read(file)?, reading)?;
     arguments::warn(&trace, talk);
-    let mut text = trace.to_json().to_string();
+    let mut text = trace.to_json()?;
     text.push('\n');
     output::write_file(out, text.as_bytes())?;
     talk.say(format!("wrote {} jobs to {}", trace.jobs().len(), out.display()));

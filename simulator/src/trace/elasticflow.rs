@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 impl SpeedTable {
     /// Reads a folder with one `<model>.csv` for each model: `global_batch_size,1,2,4,…` with iterations per second for as
-    /// many GPUs, 0 = it does not run so. Workloads are called as the reader of ElasticFlow's traces calls them,
+    /// many GPUs, 0, nan or nothing = it does not run so. Workloads are called as the reader of ElasticFlow's traces calls them,
     /// `resnet50 (batch size 64)`, and the speeds hold for `device`.
     ///
     /// # Errors
@@ -45,7 +45,8 @@ fn read_model(model: &str, path: &Path, device: &str, table: &mut SpeedTable) ->
     sheet.rows(|row| {
         let workload = format!("{model} (batch size {})", row.count(batch, "samples")?);
         for (place, gpus) in &counts {
-            let speed = row.number(*place)?;
+            // Some counts were not measured.
+            let speed = if matches!(row.text(*place), "" | "nan") { 0.0 } else { row.number(*place)? };
             if speed > 0.0 {
                 table
                     .set(&workload, Some(device), *gpus, speed)
@@ -80,10 +81,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(SpeedTable::read_elasticflow(folder.path(), "a100"), Err(Error::Needs { .. })));
         let file = folder.path().join("resnet50.csv");
-        std::fs::write(&file, "global_batch_size,1,2\n64,6.8,11.8\n128,0,6.6\n").unwrap();
+        std::fs::write(&file, "global_batch_size,1,2,4\n64,6.8,11.8,\n128,0,6.6,9.1\n").unwrap();
         let table = SpeedTable::read_elasticflow(folder.path(), "a100").unwrap();
         assert_eq!(table.speed("resnet50 (batch size 64)", Some("a100"), 2), Some(11.8));
         assert_eq!(table.speed("resnet50 (batch size 128)", Some("a100"), 1), None);
+        assert_eq!(table.speed("resnet50 (batch size 64)", Some("a100"), 4), None);
         std::fs::write(&file, "global_batch_size,1,2\n64,6.8,fast\n").unwrap();
         let error = SpeedTable::read_elasticflow(folder.path(), "a100").unwrap_err().to_string();
         assert!(error.ends_with("resnet50.csv, line 2, column `2`: `fast` is no number"), "{error}");

@@ -5,10 +5,18 @@ use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
+struct Written<'a> {
+    schema: Schema,
+    name: &'a str,
+    jobs: &'a [TraceJob],
+}
+
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    schema: Schema,
+    #[serde(rename = "schema")]
+    _schema: Schema,
     #[serde(default)]
     name: Option<String>,
     jobs: Vec<TraceJob>,
@@ -47,9 +55,17 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The trace in ElastiCo's own format.
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::json!({ "schema": Schema::One, "name": self.name, "jobs": self.jobs })
+    /// The trace in ElastiCo's own format, with the schema first, by which a reader knows it.
+    ///
+    /// # Errors
+    /// None for a valid trace.
+    pub fn to_json(&self) -> Result<String, Error> {
+        let document = Written { schema: Schema::One, name: &self.name, jobs: &self.jobs };
+        serde_json::to_string(&document).map_err(|source| Error::Json {
+            path: self.name.clone().into(),
+            what: "trace",
+            source,
+        })
     }
 }
 
@@ -64,7 +80,7 @@ mod tests {
             {"job": "a", "workload": "gemm", "gpus": 1, "submit_seconds": 0, "duration_seconds": 90, "sm_active_ratio": 0.5}]}"#;
         let trace = Trace::parse_json(text, Path::new("t.json")).unwrap();
         assert_eq!(trace.jobs()[0].job.as_str(), "a");
-        let again = Trace::parse_json(&trace.to_json().to_string(), Path::new("t.json")).unwrap();
+        let again = Trace::parse_json(&trace.to_json().unwrap(), Path::new("t.json")).unwrap();
         assert_eq!(again.jobs(), trace.jobs());
     }
 

@@ -1,6 +1,6 @@
 //! Every reader against the public traces, and against bytes that are no trace.
 
-use elastico_simulator::{Error, ReadOptions, TokenRate, Trace, TraceFormat};
+use elastico_simulator::{Error, Oracle as _, ReadOptions, SpeedTable, TokenRate, Trace, TraceFormat};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -78,6 +78,24 @@ fn every_public_trace_is_inspected_or_refused() {
     insta::assert_snapshot!(report);
 }
 
+/// ElasticFlow's tables know its jobs: on more GPUs they run as it measured.
+#[test]
+fn elasticflow_jobs_have_measured_speeds() {
+    let (Some(trace), Some(a100), Some(t4)) = (
+        super::published::shared("elasticflow/philly_103959.csv"),
+        super::published::shared("elasticflow/throughputs_A100"),
+        super::published::shared("elasticflow/throughputs_T4"),
+    ) else {
+        return;
+    };
+    let speeds = SpeedTable::read(&a100, "a100").unwrap();
+    let on = |gpus| speeds.speed("resnet50 (batch size 64)", Some("a100"), gpus).unwrap();
+    assert!((on(4) / on(1) - 18.298_925_886_403_232 / 6.842_977_582_389_685).abs() < 1e-12);
+    let trace = Trace::read(&trace, &ReadOptions::default()).unwrap().elastic(&speeds);
+    assert!(trace.jobs().iter().all(|job| job.is_elastic()), "every job of the trace is in the table");
+    assert!(SpeedTable::read(&t4, "t4").is_ok());
+}
+
 /// A sound file of each format, small.
 fn samples() -> Vec<(TraceFormat, &'static str)> {
     vec![
@@ -151,7 +169,7 @@ fn every_format_is_recognised_and_survives_our_own() {
         let found = Trace::parse(text, path, &sample_options(None)).unwrap();
         assert_eq!(found.format, Some(format));
         assert_eq!(found.jobs(), named.jobs());
-        let again = Trace::parse_json(&found.to_json().to_string(), path).unwrap();
+        let again = Trace::parse_json(&found.to_json().unwrap(), path).unwrap();
         assert_eq!(again.jobs(), found.jobs());
     }
     assert_eq!(samples().len(), TraceFormat::ALL.len());
@@ -224,7 +242,7 @@ proptest! {
                 let summary = trace.summary(10, Some(&BTreeMap::from([("any".to_owned(), 4)])));
                 prop_assert!(summary.gpu_seconds.is_finite());
                 prop_assert!(trace.jobs().iter().all(|job| job.gpus > 0 && job.submit_seconds >= 0.0));
-                let again = Trace::parse_json(&trace.to_json().to_string(), Path::new("again")).unwrap();
+                let again = Trace::parse_json(&trace.to_json().unwrap(), Path::new("again")).unwrap();
                 prop_assert_eq!(again.jobs(), trace.jobs());
             }
             Err(error) => {
