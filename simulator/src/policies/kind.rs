@@ -1,5 +1,6 @@
 //! The policies that have a name.
 
+use super::srtf::Left;
 use super::{GreedyOptions, Policy};
 use super::{
     best_fit, external, fifo, gavel, greedy_pairs, las, lucid, memory_fit_pairs, muri, pollux, random_pairs,
@@ -30,6 +31,13 @@ pub enum PolicyKind {
     },
     /// Shortest remaining time first, preemptive. It knows durations up to a factor drawn once for each job.
     Srtf {
+        /// Largest factor by which a duration is misjudged, either way; 1 = an oracle.
+        error_factor: f64,
+        /// Seed of the factors.
+        seed: Seed,
+    },
+    /// Shortest remaining service first: as `Srtf`, by the GPU-seconds left, as Tiresias and Muri simulate it.
+    Srsf {
         /// Largest factor by which a duration is misjudged, either way; 1 = an oracle.
         error_factor: f64,
         /// Seed of the factors.
@@ -95,9 +103,9 @@ const EXTERNAL: &str = "external:";
 const NOISE: f64 = 2.0;
 
 impl PolicyKind {
-    /// The names that parse, besides `external:COMMAND`. Only `sjf_oracle` and `srtf_oracle` know durations; the noisy ones and
-    /// `lucid` know them up to a factor of 2 either way.
-    pub const NAMES: [&'static str; 17] = [
+    /// The names that parse, besides `external:COMMAND`. Only `sjf_oracle`, `srtf_oracle` and `srsf` know durations; the
+    /// noisy ones and `lucid` know them up to a factor of 2 either way.
+    pub const NAMES: [&'static str; 18] = [
         "fifo",
         "fifo_backfill",
         "best_fit",
@@ -105,6 +113,7 @@ impl PolicyKind {
         "sjf_noisy",
         "srtf_oracle",
         "srtf_noisy",
+        "srsf",
         "las",
         "gavel",
         "gavel_pairs",
@@ -130,6 +139,7 @@ impl PolicyKind {
             "sjf_oracle" => Ok(Self::Sjf { error_factor: 1.0, seed }),
             "sjf_noisy" => Ok(Self::Sjf { error_factor: NOISE, seed }),
             "srtf_oracle" => Ok(Self::Srtf { error_factor: 1.0, seed }),
+            "srsf" => Ok(Self::Srsf { error_factor: 1.0, seed }),
             "srtf_noisy" => Ok(Self::Srtf { error_factor: NOISE, seed }),
             // One and eight GPU-hours: the first queue holds three of four Philly jobs to their end.
             "las" => Ok(Self::Las { thresholds_gpu_seconds: vec![3600.0, 28_800.0] }),
@@ -160,6 +170,7 @@ impl PolicyKind {
             Self::Sjf { .. } => "sjf_oracle",
             Self::Srtf { error_factor, .. } if *error_factor > 1.0 => "srtf_noisy",
             Self::Srtf { .. } => "srtf_oracle",
+            Self::Srsf { .. } => "srsf",
             Self::Las { .. } => "las",
             Self::Gavel { shares_space: true, .. } => "gavel_pairs",
             Self::Gavel { .. } => "gavel",
@@ -201,7 +212,11 @@ impl PolicyKind {
             }
             Self::Srtf { error_factor, seed } => {
                 factor(*error_factor)?;
-                Box::new(srtf::Srtf::new(*error_factor, *seed))
+                Box::new(srtf::Srtf::new(*error_factor, *seed, Left::Seconds))
+            }
+            Self::Srsf { error_factor, seed } => {
+                factor(*error_factor)?;
+                Box::new(srtf::Srtf::new(*error_factor, *seed, Left::GpuSeconds))
             }
             Self::Las { thresholds_gpu_seconds } => {
                 let mut above = f64::MIN_POSITIVE;

@@ -6,7 +6,9 @@
 //! *every* event, whether it moved or not).
 
 use super::published::shared;
-use elastico_simulator::{ClusterSpec, Options, Policy, Round, TimeUnit, Trace, simulate_with};
+use elastico_simulator::{
+    ClusterSpec, Options, Policy, PolicyKind, Round, TimeUnit, Trace, simulate, simulate_with,
+};
 
 #[derive(Clone, Copy)]
 enum Left {
@@ -54,5 +56,21 @@ fn a_contended_trace_takes_as_long_as_in_muri() {
         let (result, _) = simulate_with(&trace, &cluster, "anew", &mut Anew(left), None, &options).unwrap();
         let ratios = [result.jct_mean_seconds / jct, result.makespan_seconds / makespan];
         assert!(ratios.iter().all(|ratio| (ratio - 1.0).abs() < 1e-4), "{ratios:?} of Muri's");
+    }
+}
+
+/// Our own SRTF and SRSF leave a running job where it is unless a more urgent one needs its GPUs, and no placement is thrown
+/// away: they may be better than Muri's rule, not much worse.
+#[test]
+fn our_policies_are_as_good_without_moving_jobs() {
+    let (Some(trace), Some(nodes)) = (shared("muri/trace1.csv"), shared("muri/n8g8.csv")) else { return };
+    let trace = Trace::read_tiresias(&trace, Some(TimeUnit::Milliseconds)).unwrap();
+    let cluster = ClusterSpec::read_tiresias(&nodes).unwrap();
+    let options = Options { restart_seconds: 0.0, ..Options::default() };
+    for (policy, jct) in [("srtf_oracle", 1_333_933.079), ("srsf", 952_242.121)] {
+        let policy = PolicyKind::parse(policy).unwrap();
+        let result = simulate(&trace, &cluster, &policy, None, &options).unwrap();
+        let ratio = result.jct_mean_seconds / jct;
+        assert!((0.9..1.02).contains(&ratio), "{} is {ratio} of Muri's", policy.name());
     }
 }

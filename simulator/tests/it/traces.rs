@@ -1,6 +1,8 @@
 //! Every reader against the public traces, and against bytes that are no trace.
 
-use elastico_simulator::{Error, Oracle as _, ReadOptions, SpeedTable, TokenRate, Trace, TraceFormat};
+use elastico_simulator::{
+    Error, Oracle as _, ReadOptions, SpeedTable, TokenRate, Trace, TraceFormat, TraceJob,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -92,7 +94,7 @@ fn elasticflow_jobs_have_measured_speeds() {
     let on = |gpus| speeds.speed("resnet50 (batch size 64)", Some("a100"), gpus).unwrap();
     assert!((on(4) / on(1) - 18.298_925_886_403_232 / 6.842_977_582_389_685).abs() < 1e-12);
     let trace = Trace::read(&trace, &ReadOptions::default()).unwrap().elastic(&speeds);
-    assert!(trace.jobs().iter().all(|job| job.is_elastic()), "every job of the trace is in the table");
+    assert!(trace.jobs().iter().all(TraceJob::is_elastic), "every job of the trace is in the table");
     assert!(SpeedTable::read(&t4, "t4").is_ok());
 }
 
