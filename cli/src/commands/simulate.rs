@@ -169,11 +169,10 @@ impl Scene {
             trace = trace.at_load(load, &cluster)?;
         }
         let slowdowns = |file: &Option<PathBuf>| file.as_deref().map(SlowdownTable::read).transpose();
-        let speeds = |file: &Option<PathBuf>| {
-            file.as_deref().map(|file| SpeedTable::read(file, &self.speeds_on)).transpose()
-        };
+        let speeds =
+            |file: Option<&Path>| file.map(|file| SpeedTable::read(file, &self.speeds_on)).transpose();
         // A trace of Gavel comes with the file that knows how fast its jobs are elsewhere.
-        let happens = speeds(if self.speeds.is_some() { &self.speeds } else { self.reading.throughputs() })?;
+        let happens = speeds(self.speeds.as_deref().or(self.reading.throughputs()))?;
         if self.elastic {
             trace = match &happens {
                 Some(speeds) => trace.elastic(speeds),
@@ -185,8 +184,10 @@ impl Scene {
                 }
             };
         }
-        let believed =
-            if self.planner_speeds.is_some() { speeds(&self.planner_speeds)? } else { happens.clone() };
+        let believed = match self.planner_speeds.as_deref() {
+            Some(file) => speeds(Some(file))?,
+            None => happens.clone(),
+        };
         let has_tables = self.truth.is_some() || happens.is_some();
         Ok(Read {
             trace,

@@ -2,6 +2,7 @@
 
 mod date;
 mod elasticflow;
+mod format;
 mod gavel;
 mod inspect;
 mod json;
@@ -19,10 +20,11 @@ mod throughputs;
 mod tiresias;
 mod token_rate;
 
+pub use format::TraceFormat;
 pub use inspect::{DeviceDemand, GpuCount, TraceSummary};
 pub use mapping::{MAPPING_TEMPLATE, PRESETS};
 pub use openb::read_openb_nodes;
-pub use read::{Attempts, ReadOptions, TraceFormat};
+pub use read::{Attempts, ReadOptions};
 pub use sample::SyntheticOptions;
 pub use throughputs::GavelThroughputs;
 pub use tiresias::TimeUnit;

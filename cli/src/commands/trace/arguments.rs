@@ -95,8 +95,8 @@ impl Reading {
     }
 
     /// The throughput file of a trace of Gavel.
-    pub(crate) const fn throughputs(&self) -> &Option<PathBuf> {
-        &self.throughputs
+    pub(crate) fn throughputs(&self) -> Option<&Path> {
+        self.throughputs.as_deref()
     }
 
     fn options(&self) -> anyhow::Result<ReadOptions> {
