@@ -252,4 +252,22 @@ proptest! {
             }
         }
     }
+
+    /// Bytes that are no text at all are refused too, from a file as it lies on a disk.
+    #[test]
+    fn bytes_never_panic(which in 0..12_usize, named in any::<bool>(), bytes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
+        let (format, sample) = samples()[which];
+        let mut damaged = sample.as_bytes().to_vec();
+        for (at, byte) in bytes {
+            let at = at % damaged.len();
+            damaged[at] = byte;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("damaged");
+        std::fs::write(&path, &damaged).unwrap();
+        match Trace::read(&path, &sample_options(named.then_some(format))) {
+            Ok(trace) => prop_assert!(!trace.jobs().is_empty()),
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
 }
