@@ -41,6 +41,14 @@ fn guests(round: &Round<'_, '_>) -> Vec<usize> {
     sizes.flat_map(|gpus| round.waiting_of(gpus).take(GUESTS)).collect()
 }
 
+/// Whether a later round could choose otherwise although nobody comes or goes, where the choice is by speeds and restarts:
+/// somebody has a choice, or waits for his restart to be worth it.
+fn has_choice(round: &Round<'_, '_>) -> bool {
+    let waiting = round.waiting();
+    let waits_to_return = waiting.iter().any(|job| round.has_run(*job));
+    waits_to_return || waiting.into_iter().chain(round.running()).any(|job| round.shapes(job).len() > 1)
+}
+
 /// Whether a later round could do better although nobody comes or goes: somebody waits, or runs slower than it could.
 fn can_improve(round: &Round<'_, '_>) -> bool {
     let is_slow = |job: usize| {

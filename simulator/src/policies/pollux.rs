@@ -38,7 +38,7 @@ impl Policy for Pollux {
             let same = here.map_or(shape, |here| Shape { pool: here.pool, ..shape });
             NO_GPUS - 1.0 / (restart_factor(round, job, same) * speedup)
         });
-        if super::can_improve(round) {
+        if super::has_choice(round) && super::can_improve(round) {
             self.rounds.ask_again(round);
         }
     }

@@ -32,7 +32,7 @@ impl Policy for Sia {
             let slowest = round.shapes(job).iter().map(|known| known.rate).fold(f64::INFINITY, f64::min);
             NO_GPUS - (restart_factor(round, job, shape) * rate / slowest).powf(POWER)
         });
-        if super::can_improve(round) {
+        if super::has_choice(round) && super::can_improve(round) {
             self.rounds.ask_again(round);
         }
     }
