@@ -11,5 +11,6 @@ mod gavel;
 mod hand;
 mod laws;
 mod muri;
+mod policies;
 mod published;
 mod traces;
