@@ -468,7 +468,7 @@ fn placed(placement: &Placement, cluster: &Cluster) -> anyhow::Result<Section> {
     view.waiting = placement
         .waiting
         .iter()
-        .map(|waiting| Waiting { job: waiting.job.to_string(), reason: waiting.detail.clone() })
+        .map(|waiting| Waiting { job: waiting.job.to_string(), reason: waiting.detail() })
         .collect();
     view.note = format!(
         "Value {:.3} against a bound of {:.3}: at most {:.2} % could still be won.",

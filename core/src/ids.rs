@@ -1,8 +1,9 @@
-//! Names as types, so that a workload is never passed where a pool is meant.
+//! Names as types, so that a workload is never passed where a pool is meant. Clones share the text.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Why a text is no id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +37,7 @@ macro_rules! id {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Checks and wraps a name.
@@ -54,7 +55,7 @@ macro_rules! id {
                 if text.chars().any(char::is_control) {
                     return Err(IdError::Control { what: $what, text });
                 }
-                Ok(Self(text))
+                Ok(Self(text.into()))
             }
 
             /// The name.
@@ -85,7 +86,7 @@ macro_rules! id {
 
         impl From<$name> for String {
             fn from(id: $name) -> String {
-                id.0
+                id.0.as_ref().to_owned()
             }
         }
 

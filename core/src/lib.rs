@@ -24,6 +24,7 @@ mod estimate;
 mod hint;
 mod ids;
 mod outcome;
+pub mod parallel;
 mod provenance;
 mod seed;
 mod sharing;

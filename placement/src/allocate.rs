@@ -2,22 +2,23 @@
 
 use crate::Error;
 use crate::cluster::Cluster;
-use crate::dual::{self, Dual};
+use crate::dual::{self, Dual, Start};
 use crate::instance::Instance;
 use crate::jobs::{Job, Jobs};
 use crate::nodes::{Nodes, Seat};
 use crate::options::Options;
 use crate::pairing::{PairTable, find};
-use crate::parallel;
 use crate::placement::{
-    Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, WaitReason, Waiting,
+    Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, Said, WaitReason, Waiting,
 };
 use crate::prices::Prices;
-use crate::problem::{Choice, PriceTable};
+use crate::problem::{Choice, PriceTable, Single};
 use crate::provenance::Basis;
 use crate::resources::{Amounts, RESOURCES, cost};
 use crate::rounding::Rounder;
 use crate::settings;
+use crate::warm::Warm;
+use elastico_core::parallel;
 use elastico_models::{Predictor, Profiles};
 use std::collections::BTreeSet;
 
@@ -27,6 +28,9 @@ pub struct Allocator {
     cluster: Cluster,
     options: Options,
 }
+
+/// Jobs that a thread tells about at a time.
+const TOLD: usize = 256;
 
 /// The gap at which the exact search of close calls stops.
 const SEARCHED_GAP: f64 = 1e-3;
@@ -106,22 +110,67 @@ impl Allocator {
         table: Option<&PairTable>,
         earlier: Option<&Prices>,
     ) -> Result<Placement, Error> {
+        let earlier = earlier.map(|prices| Warm::at(prices.clone()));
+        Ok(self.solve_warm(jobs, profiles, table, earlier.as_ref())?.0)
+    }
+
+    /// The same from all that an earlier solution tells; returns what this one tells.
+    pub(crate) fn solve_warm(
+        &self,
+        jobs: &Jobs,
+        profiles: &Profiles,
+        table: Option<&PairTable>,
+        earlier: Option<&Warm>,
+    ) -> Result<(Placement, Warm), Error> {
+        let (instance, dual) = self.price(jobs, profiles, table, earlier)?;
+        let nodes = round_and_place(&instance, &dual);
+        let model = table.and_then(|table| table.model().cloned());
+        let workloads: BTreeSet<_> = jobs.job.iter().filter_map(|job| job.workload.as_ref()).collect();
+        let kinds = workloads.into_iter().flat_map(|workload| {
+            let pools = self.cluster.pool.iter();
+            pools.filter_map(|pool| Some(find(profiles, workload, &pool.device)?.device_kind))
+        });
+        let basis = Basis::new(kinds.collect::<BTreeSet<_>>(), model);
+        let placement = report(&instance, jobs, &dual, &nodes, basis);
+        let warm = Warm::of(&instance, jobs, &dual, placement.prices.clone());
+        Ok((placement, warm))
+    }
+
+    /// The prices and the bound alone: no job is placed, and nothing is used.
+    pub(crate) fn bound(
+        &self,
+        jobs: &Jobs,
+        profiles: &Profiles,
+        table: Option<&PairTable>,
+        earlier: Option<&Warm>,
+    ) -> Result<Prices, Error> {
+        let (instance, dual) = self.price(jobs, profiles, table, earlier)?;
+        let nothing = vec![[0.0; RESOURCES]; self.cluster.pool.len()];
+        Ok(Prices {
+            bound: dual.bound,
+            bound_lower: dual.lower,
+            calls: dual.calls,
+            rounds: dual.rounds,
+            ..Prices::of(&self.cluster, &instance.problem, &dual.prices, &nothing)
+        })
+    }
+
+    fn price<'a>(
+        &'a self,
+        jobs: &'a Jobs,
+        profiles: &'a Profiles,
+        table: Option<&'a PairTable>,
+        earlier: Option<&Warm>,
+    ) -> Result<(Instance<'a>, Dual), Error> {
         self.options.check()?;
         self.options.objective.check_jobs(&jobs.job)?;
         let mut instance = Instance::new(&self.cluster, &self.options, jobs, profiles, table);
-        let warm: Option<PriceTable> =
-            earlier.filter(|prices| !prices.prices.is_empty()).map(|prices| prices.table(&self.cluster));
-        let dual = dual::solve(&mut instance, warm.as_ref());
-        let nodes = round_and_place(&instance, &dual);
-        let model = table.and_then(|table| table.model().cloned());
-        let kinds = jobs.job.iter().flat_map(|job| {
-            self.cluster.pool.iter().filter_map(|pool| {
-                let workload = job.workload.as_ref()?;
-                find(profiles, workload, &pool.device).map(|profile| profile.device_kind)
-            })
-        });
-        let basis = Basis::new(kinds.collect::<BTreeSet<_>>(), model);
-        Ok(report(&instance, jobs, &dual, &nodes, basis))
+        let earlier = earlier.filter(|warm| !warm.prices.prices.is_empty());
+        let known = earlier.map(|warm| warm.known(&self.cluster, jobs)).unwrap_or_default();
+        let prices = earlier.map(|warm| warm.prices.table(&self.cluster));
+        let start = Start { prices: prices.as_ref(), pairs: &known.0, surplus: &known.1 };
+        let dual = dual::solve(&mut instance, &start);
+        Ok((instance, dual))
     }
 }
 
@@ -136,7 +185,7 @@ fn round_and_place<'a>(instance: &'a Instance<'_>, dual: &Dual) -> Nodes<'a> {
             .map(|amounts| amounts.map(|amount| (amount * headroom).ceil().min(amount)))
             .collect();
         let rounder = Rounder::new(problem, dual, capacity);
-        let mut rounded = rounder.round(&dual.answer);
+        let mut rounded = rounder.round(&dual.answer, &dual.others);
         let options = instance.options;
         let tolerance = options.tolerance.max(SEARCHED_GAP);
         rounder.search(&mut rounded, tolerance, options.search, options.seed);
@@ -160,15 +209,23 @@ fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, 
     prices.bound_lower = dual.lower;
     prices.calls = dual.calls;
     prices.rounds = dual.rounds;
-    let mut assignments = Vec::new();
-    let mut waiting = Vec::new();
-    let told = parallel::map(nodes.choices.len(), |job| match nodes.choices[job] {
-        Choice::Waiting => (None, Some(wait(instance, &dual.prices, &used, job))),
-        choice => (assign(instance, &jobs.job, &dual.prices, &nodes.seats[job], job, choice), None),
+    let told = parallel::chunks(nodes.choices.len(), TOLD, |range| {
+        let (mut assignments, mut waiting) = (Vec::new(), Vec::new());
+        for job in range {
+            match nodes.choices[job] {
+                Choice::Waiting => waiting.push(wait(instance, &jobs.job, &dual.prices, &used, job)),
+                choice => {
+                    let seats = &nodes.seats[job];
+                    assignments.extend(assign(instance, &jobs.job, &dual.prices, seats, job, choice));
+                }
+            }
+        }
+        (assignments, waiting)
     });
-    for (assignment, wait) in told {
-        assignments.extend(assignment);
-        waiting.extend(wait);
+    let (mut assignments, mut waiting) = (Vec::new(), Vec::new());
+    for (assigned, waits) in told {
+        assignments.extend(assigned);
+        waiting.extend(waits);
     }
     Placement {
         schema: PLACEMENT_SCHEMA.to_owned(),
@@ -194,7 +251,10 @@ pub(crate) fn assign(
     job: usize,
     choice: Choice,
 ) -> Option<Assignment> {
-    let family = &instance.families[job];
+    if choice == Choice::Waiting {
+        return None;
+    }
+    let family = instance.family(job);
     let moved = instance.moved(job, choice, seats);
     let seats =
         seats.iter().map(|seat| NodeGpus { node: seat.node as u32, gpus: seat.gpus.clone() }).collect();
@@ -264,44 +324,44 @@ pub(crate) fn assign(
 /// The single shape that is nearest to being worth its price.
 pub(crate) fn entry(instance: &Instance<'_>, prices: &PriceTable, job: usize) -> Option<Entry> {
     let columns = instance.problem.singles[job].iter();
-    let entries = columns.map(|column| {
-        let price = cost(&prices[column.pool], &column.demand);
-        let slot_price = prices[column.pool][0];
-        let others = price - slot_price * column.demand[0];
-        Entry {
-            pool: instance.cluster.pool[column.pool].id.clone(),
-            gpus: column.demand[0] as u32,
-            value: column.value,
-            price,
-            slot_price,
-            entry_slot_price: ((column.value - others) / column.demand[0]).max(0.0),
-        }
-    });
-    entries.max_by(|a, b| {
-        (a.value - a.price)
-            .total_cmp(&(b.value - b.price))
-            .then(b.gpus.cmp(&a.gpus))
-            .then(b.pool.cmp(&a.pool))
+    let priced = columns.map(|column| (column, cost(&prices[column.pool], &column.demand)));
+    let (column, price) = priced.max_by(|(a, price_a), (b, price_b)| {
+        let pool = |column: &Single| &instance.cluster.pool[column.pool].id;
+        (a.value - price_a)
+            .total_cmp(&(b.value - price_b))
+            .then(b.demand[0].total_cmp(&a.demand[0]))
+            .then(pool(b).cmp(pool(a)))
+    })?;
+    let slot_price = prices[column.pool][0];
+    let others = price - slot_price * column.demand[0];
+    Some(Entry {
+        pool: instance.cluster.pool[column.pool].id.clone(),
+        gpus: column.demand[0] as u32,
+        value: column.value,
+        price,
+        slot_price,
+        entry_slot_price: ((column.value - others) / column.demand[0]).max(0.0),
     })
 }
 
-/// Why a job waits that uses nothing of what is used.
+/// Why a job waits that uses nothing of what is used; `jobs` are those of the instance, in its order.
 pub(crate) fn wait(
     instance: &Instance<'_>,
+    jobs: &[Job],
     prices: &PriceTable,
     used: &[[f64; RESOURCES]],
     job: usize,
 ) -> Waiting {
-    let id = instance.families[job].job.clone();
+    let id = jobs[job].id.clone();
     let Some(entry) = entry(instance, prices, job) else {
-        let family = &instance.families[job];
+        let family = instance.family(job);
         let reasons = family.dropped.iter().map(|dropped| match dropped.gpus {
             Some(gpus) => format!("{} with {gpus} GPUs: {}", dropped.pool, dropped.reason),
             None => format!("{}: {}", dropped.pool, dropped.reason),
         });
         let detail = reasons.collect::<Vec<_>>().join("; ");
         let detail = if detail.is_empty() { "the cluster has no GPU".to_owned() } else { detail };
-        return Waiting { job: id, reason: WaitReason::NoShape, detail, entry: None };
+        return Waiting::new(id, WaitReason::NoShape, Said::Text(detail), None);
     };
     let tolerance = 1e-3 * entry.value.abs();
     let free = instance
@@ -310,30 +370,14 @@ pub(crate) fn wait(
         .iter()
         .position(|pool| pool.id == entry.pool)
         .map_or(0.0, |pool| instance.problem.capacity[pool][0] - used[pool][0]);
-    let (reason, detail) = if entry.value <= 0.0 {
-        (WaitReason::PricedOut, "its weight is 0".to_owned())
+    let (reason, said) = if entry.value <= 0.0 {
+        (WaitReason::PricedOut, Said::Worthless)
     } else if entry.value - entry.price < -tolerance {
-        let text = format!(
-            "its best shape, {} GPU{} of {}, is worth {:.3} and costs {:.3}; it enters when a GPU costs {:.3} instead of {:.3}",
-            entry.gpus,
-            if entry.gpus == 1 { "" } else { "s" },
-            entry.pool,
-            entry.value,
-            entry.price,
-            entry.entry_slot_price,
-            entry.slot_price
-        );
-        (WaitReason::PricedOut, text)
+        (WaitReason::PricedOut, Said::PricedOut)
     } else if free >= f64::from(entry.gpus) {
-        let text =
-            format!("{free:.0} GPUs of {} are free, but not as its shape needs them on nodes", entry.pool);
-        (WaitReason::Fragmented, text)
+        (WaitReason::Fragmented, Said::Torn { free })
     } else {
-        let text = format!(
-            "worth {:.3} at a price of {:.3}, no more than the jobs that fill {}",
-            entry.value, entry.price, entry.pool
-        );
-        (WaitReason::Tie, text)
+        (WaitReason::Tie, Said::Tie)
     };
-    Waiting { job: id, reason, detail, entry: Some(entry) }
+    Waiting::new(id, reason, said, Some(entry))
 }

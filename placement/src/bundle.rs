@@ -5,11 +5,14 @@
 //! value and the optimum of the planes (Lemaréchal, Nemirovskii & Nesterov 1995). Everything is scaled: prices by what
 //! the pool would cost in total over the value at the start, since unscaled bundles fail on large instances.
 
-use crate::matching::{Edge, match_edges};
-use crate::parallel;
+use crate::matching::{Edge, Matcher};
 use crate::problem::{Choice, PriceTable, Problem};
 use crate::resources::{Amounts, RESOURCES};
 use crate::simplex;
+use elastico_core::parallel;
+
+/// Jobs of a chunk: fixed, so that sums over chunks do not depend on the number of threads.
+const CHUNK: usize = 2_048;
 
 /// The answer of the oracle at some prices.
 #[derive(Clone, Debug, Default)]
@@ -23,85 +26,180 @@ pub(crate) struct Answer {
     pub(crate) choices: Vec<Choice>,
 }
 
-/// Best columns at the prices: a single shape per job, then an assignment on what pairs gain over that.
-pub(crate) fn oracle(problem: &Problem, prices: &PriceTable) -> Answer {
-    let jobs = problem.jobs();
-    let (mut surplus, mut choices) = best_singles(problem, prices);
-    let mut edges = Vec::new();
-    for (pair, column) in problem.pairs.iter().enumerate() {
-        let gain = column.reduced(prices) - surplus[column.a] - surplus[column.b];
-        if gain > 0.0 {
-            edges.push(Edge { a: column.a, b: column.b, gain, pair });
-        }
-    }
-    let matching = match_edges(jobs, &edges);
-    let mut alone = vec![1.0_f64; jobs];
-    let mut value = 0.0;
-    let mut used = vec![[0.0; RESOURCES]; problem.capacity.len()];
-    let mut take = |pool: usize, demand: &Amounts, worth: f64, part: f64| {
-        value += worth * part;
-        for (sum, amount) in used[pool].iter_mut().zip(demand) {
-            *sum += amount * part;
-        }
-    };
-    for (edge, part) in &matching.chosen {
-        let column = &problem.pairs[edges[*edge].pair];
-        take(column.pool, &column.demand, column.value, *part);
-        alone[column.a] -= part;
-        alone[column.b] -= part;
-    }
-    for (job, choice) in choices.iter().enumerate() {
-        if let Choice::Single(at) = choice
-            && alone[job] > 0.0
-        {
-            let column = &problem.singles[job][*at];
-            take(column.pool, &column.demand, column.value, alone[job]);
-        }
-    }
-    // Integral: edges chosen from both sides first, then the rest by gain.
-    let mut weight = vec![0.0_f64; edges.len()];
-    for (edge, part) in &matching.chosen {
-        weight[*edge] += part;
-    }
-    let mut order: Vec<usize> = (0..edges.len()).filter(|edge| weight[*edge] > 0.0).collect();
-    order.sort_by(|a, b| {
-        weight[*b].total_cmp(&weight[*a]).then(edges[*b].gain.total_cmp(&edges[*a].gain)).then(a.cmp(b))
-    });
-    for edge in order {
-        let edge = &edges[edge];
-        let free = |job: usize| !matches!(choices[job], Choice::Pair(_));
-        if free(edge.a) && free(edge.b) {
-            choices[edge.a] = Choice::Pair(edge.pair);
-            choices[edge.b] = Choice::Pair(edge.pair);
-        }
-    }
-    for (sum, price) in surplus.iter_mut().zip(&matching.price) {
-        *sum += price;
-    }
-    Answer { surplus, value, used, choices }
+/// What the oracle reads again and again: the columns with what is scarce alone, close together.
+pub(crate) struct Oracle<'a> {
+    problem: &'a Problem,
+    /// Scarce resources per pool, in order.
+    scarce: Vec<Vec<usize>>,
+    /// Demands of a column: as many as the pool with most scarce resources has.
+    width: usize,
+    values: Vec<f64>,
+    pools: Vec<u32>,
+    demands: Vec<f64>,
+    /// Per job and pool: the slot price from which on no shape is worth it. Most jobs of a long queue are seen no closer.
+    entries: Vec<f64>,
 }
 
-/// Of each job what its best single shape gains, and which that is.
-fn best_singles(problem: &Problem, prices: &PriceTable) -> (Vec<f64>, Vec<Choice>) {
-    let best = parallel::chunks(problem.jobs(), |jobs| {
-        let of_job = |job: usize| {
-            let mut best = (0.0, Choice::Waiting);
-            for (at, column) in problem.singles[job].iter().enumerate() {
-                let reduced = column.reduced(prices);
-                if reduced > best.0 {
-                    best = (reduced, Choice::Single(at));
+/// What the best single shapes of some jobs come to.
+struct Best {
+    surplus: Vec<f64>,
+    choices: Vec<Choice>,
+    value: f64,
+    used: Vec<Amounts>,
+}
+
+impl<'a> Oracle<'a> {
+    pub(crate) fn new(problem: &'a Problem, scarce_of_all: &[(usize, usize)]) -> Self {
+        let mut scarce = vec![Vec::new(); problem.capacity.len()];
+        for (pool, resource) in scarce_of_all {
+            scarce[*pool].push(*resource);
+        }
+        let width = scarce.iter().map(Vec::len).max().unwrap_or(0);
+        let columns = problem.singles.all();
+        let mut demands = Vec::with_capacity(columns.len() * width);
+        for column in columns {
+            let of_pool = &scarce[column.pool];
+            demands.extend(of_pool.iter().map(|resource| column.demand[*resource]));
+            demands.extend(std::iter::repeat_n(0.0, width - of_pool.len()));
+        }
+        let pools = problem.capacity.len();
+        let mut entries = vec![0.0_f64; problem.jobs() * pools];
+        for (job, columns) in problem.singles.iter().enumerate() {
+            for column in columns {
+                let entry = &mut entries[job * pools + column.pool];
+                let slots_are_scarce = scarce[column.pool].first() == Some(&0);
+                let price = if slots_are_scarce { column.value / column.demand[0] } else { f64::INFINITY };
+                *entry = entry.max(price);
+            }
+        }
+        Self {
+            problem,
+            entries,
+            width,
+            values: columns.iter().map(|column| column.value).collect(),
+            pools: columns.iter().map(|column| column.pool as u32).collect(),
+            demands,
+            scarce,
+        }
+    }
+
+    /// Best columns at the prices: a single shape per job, then an assignment on what pairs gain over that.
+    fn answer(&self, prices: &PriceTable, matcher: &mut Matcher) -> Answer {
+        let problem = self.problem;
+        let jobs = problem.jobs();
+        let mut surplus = Vec::with_capacity(jobs);
+        let mut choices = Vec::with_capacity(jobs);
+        let mut value = 0.0;
+        let mut used = vec![[0.0; RESOURCES]; problem.capacity.len()];
+        for best in self.best_singles(prices) {
+            surplus.extend(best.surplus);
+            choices.extend(best.choices);
+            value += best.value;
+            for (used, of_chunk) in used.iter_mut().zip(best.used) {
+                used.iter_mut().zip(of_chunk).for_each(|(sum, amount)| *sum += amount);
+            }
+        }
+        if problem.pairs.is_empty() {
+            return Answer { surplus, value, used, choices };
+        }
+        let mut edges = Vec::new();
+        for (pair, column) in problem.pairs.iter().enumerate() {
+            let gain = column.reduced(prices) - surplus[column.a] - surplus[column.b];
+            if gain > 0.0 {
+                edges.push(Edge { a: column.a, b: column.b, gain, pair });
+            }
+        }
+        let matching = matcher.solve(&surplus, &edges);
+        let mut take = |pool: usize, demand: &Amounts, worth: f64, part: f64| {
+            value += worth * part;
+            for (sum, amount) in used[pool].iter_mut().zip(demand) {
+                *sum += amount * part;
+            }
+        };
+        // As far as a job is in a pair it is not alone.
+        for (edge, part) in &matching.chosen {
+            let pair = &problem.pairs[edges[*edge].pair];
+            take(pair.pool, &pair.demand, pair.value, *part);
+            for job in [pair.a, pair.b] {
+                if let Choice::Single(at) = choices[job] {
+                    let column = &problem.singles[job][at];
+                    take(column.pool, &column.demand, column.value, -part);
+                }
+            }
+        }
+        // Integral: edges chosen from both sides first, then the rest by gain.
+        let mut weight = vec![0.0_f64; edges.len()];
+        for (edge, part) in &matching.chosen {
+            weight[*edge] += part;
+        }
+        let mut order: Vec<usize> = (0..edges.len()).filter(|edge| weight[*edge] > 0.0).collect();
+        order.sort_by(|a, b| {
+            weight[*b].total_cmp(&weight[*a]).then(edges[*b].gain.total_cmp(&edges[*a].gain)).then(a.cmp(b))
+        });
+        for edge in order {
+            let edge = &edges[edge];
+            let free = |job: usize| !matches!(choices[job], Choice::Pair(_));
+            if free(edge.a) && free(edge.b) {
+                choices[edge.a] = Choice::Pair(edge.pair);
+                choices[edge.b] = Choice::Pair(edge.pair);
+            }
+        }
+        for (sum, price) in surplus.iter_mut().zip(&matching.price) {
+            *sum += price;
+        }
+        Answer { surplus, value, used, choices }
+    }
+
+    /// Of each job what its best single shape gains, and which that is.
+    fn best_singles(&self, prices: &PriceTable) -> Vec<Best> {
+        let (width, pools) = (self.width, prices.len());
+        let lean: Vec<Vec<f64>> = self
+            .scarce
+            .iter()
+            .zip(prices)
+            .map(|(scarce, prices)| scarce.iter().map(|resource| prices[*resource]).collect())
+            .collect();
+        parallel::chunks(self.problem.jobs(), CHUNK, |jobs| {
+            let mut best = Best {
+                surplus: Vec::with_capacity(jobs.len()),
+                choices: Vec::with_capacity(jobs.len()),
+                value: 0.0,
+                used: vec![[0.0; RESOURCES]; self.problem.capacity.len()],
+            };
+            for job in jobs {
+                let entries = &self.entries[job * pools..(job + 1) * pools];
+                if entries.iter().zip(prices).all(|(entry, prices)| prices[0] >= *entry) {
+                    best.surplus.push(0.0);
+                    best.choices.push(Choice::Waiting);
+                    continue;
+                }
+                let range = self.problem.singles.range(job);
+                let (mut most, mut chosen) = (0.0, None);
+                for at in range.clone() {
+                    let demands = &self.demands[at * width..(at + 1) * width];
+                    let prices = &lean[self.pools[at] as usize];
+                    let cost = prices.iter().zip(demands).fold(0.0, |sum, (price, demand)| {
+                        // A price of 0 may stand beside a demand without bound.
+                        if *price > 0.0 { sum + price * demand } else { sum }
+                    });
+                    let reduced = self.values[at] - cost;
+                    if reduced > most {
+                        (most, chosen) = (reduced, Some(at));
+                    }
+                }
+                best.surplus.push(most);
+                best.choices.push(chosen.map_or(Choice::Waiting, |at| Choice::Single(at - range.start)));
+                if let Some(at) = chosen {
+                    let column = &self.problem.singles.all()[at];
+                    best.value += column.value;
+                    for (sum, amount) in best.used[column.pool].iter_mut().zip(&column.demand) {
+                        *sum += amount;
+                    }
                 }
             }
             best
-        };
-        jobs.map(of_job).unzip::<f64, Choice, Vec<_>, Vec<_>>()
-    });
-    let (mut surplus, mut choices) = (Vec::with_capacity(problem.jobs()), Vec::with_capacity(problem.jobs()));
-    for (part, chosen) in best {
-        surplus.extend(part);
-        choices.extend(chosen);
+        })
     }
-    (surplus, choices)
 }
 
 /// Planes under the dual; they stay valid as long as jobs, capacities and existing columns stay.
@@ -132,6 +230,8 @@ pub(crate) struct Solved {
     /// The optimum of the planes: the dual cannot be below it.
     pub(crate) lower: f64,
     pub(crate) calls: u32,
+    /// What the oracle chose at the other prices, where there are pairs.
+    pub(crate) others: Vec<Vec<Choice>>,
 }
 
 /// When to stop.
@@ -172,18 +272,19 @@ pub(crate) fn minimise(
     problem: &Problem,
     warm: Option<&PriceTable>,
     planes: &mut Planes,
+    matcher: &mut Matcher,
     stop: Stop,
 ) -> Solved {
     let free = vec![[0.0; RESOURCES]; problem.capacity.len()];
     let mut scarce = problem.scarce();
+    let oracle = Oracle::new(problem, &scarce);
     scarce.retain(|(pool, resource)| problem.capacity[*pool][*resource] > 0.0);
     let resources = scarce.len();
-    let mut solved =
-        Solved { prices: free, upper: f64::INFINITY, lower: 0.0, calls: 0, answer: Answer::default() };
+    let mut solved = Solved { prices: free, upper: f64::INFINITY, ..Solved::default() };
     let mut next = vec![0.0; resources];
     if planes.values.is_empty() || warm.is_none() {
         // The answer at no price gives the scale of values, and the whole solution where nothing is short.
-        solved.answer = oracle(problem, &solved.prices);
+        solved.answer = oracle.answer(&solved.prices, matcher);
         solved.upper = solved.answer.surplus.iter().sum::<f64>().max(0.0);
         solved.calls = 1;
         planes.scale = solved.upper.max(f64::MIN_POSITIVE);
@@ -206,14 +307,18 @@ pub(crate) fn minimise(
     // Once at least: without an answer there is no bound.
     while solved.calls < stop.calls.max(2) {
         let prices = scale.prices(&next);
-        let answer = oracle(problem, &prices);
+        let answer = oracle.answer(&prices, matcher);
         solved.calls += 1;
         let upper = next.iter().sum::<f64>() * value + answer.surplus.iter().sum::<f64>();
         planes.add(problem, &scale.scarce, &answer);
-        if upper < solved.upper {
+        let has_pairs = !problem.pairs.is_empty();
+        if upper >= solved.upper {
+            solved.others.extend(has_pairs.then_some(answer.choices));
+        } else {
             solved.upper = upper;
             solved.prices = prices;
-            solved.answer = answer;
+            let before = std::mem::replace(&mut solved.answer, answer).choices;
+            solved.others.extend((has_pairs && !before.is_empty()).then_some(before));
             best.clone_from(&next);
         }
         let scaled: Vec<f64> = planes.values.iter().map(|plane| plane / value).collect();

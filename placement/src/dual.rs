@@ -1,14 +1,32 @@
 //! Prices of jobs and pairs together, with pair columns found as they pay.
 
+mod seed;
+
 use crate::bundle::{Answer, Planes, Stop, minimise};
-use crate::instance::{Instance, push_top};
-use crate::problem::PriceTable;
+use crate::instance::Instance;
+use crate::matching::Matcher;
+use crate::problem::{Choice, PriceTable};
+
+/// What an earlier solution tells.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start<'a> {
+    pub(crate) prices: Option<&'a PriceTable>,
+    /// Pair columns that were of use: two jobs and a pool.
+    pub(crate) pairs: &'a [(usize, usize, usize)],
+    /// What each job gained; empty where it is not known.
+    pub(crate) surplus: &'a [f64],
+}
+
+/// Answers of the oracle that are kept for the rounding.
+const KEPT: usize = 12;
 
 /// Prices with a bound that holds for every pair, considered or not.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dual {
     pub(crate) prices: PriceTable,
     pub(crate) answer: Answer,
+    /// What the oracle chose at other prices on the way, the last ones, where pairs are among it.
+    pub(crate) others: Vec<Vec<Choice>>,
     /// Per job: what it gains at least at the prices; covers every column.
     pub(crate) surplus: Vec<f64>,
     /// No placement is worth more.
@@ -21,38 +39,43 @@ pub(crate) struct Dual {
 }
 
 /// Solves the dual of the instance and leaves the useful pair columns in its problem.
-pub(crate) fn solve(instance: &mut Instance<'_>, warm: Option<&PriceTable>) -> Dual {
+pub(crate) fn solve(instance: &mut Instance<'_>, start: &Start<'_>) -> Dual {
     let (tolerance, calls) = (instance.options.tolerance, instance.options.calls);
     let shares = !instance.sharers().is_empty();
     // While columns are still being added, a rough answer shows as well which ones pay.
     let rough = Stop { tolerance: if shares { tolerance.max(2e-3) } else { tolerance }, calls };
-    let mut planes = Planes::default();
-    let alone = minimise(&instance.problem, warm, &mut planes, rough);
-    let mut dual = Dual {
-        prices: alone.prices,
-        bound: alone.upper,
-        lower: alone.lower,
-        calls: alone.calls,
-        surplus: alone.answer.surplus.clone(),
-        answer: alone.answer,
-        rounds: 0,
-    };
-    if !shares {
-        return finish(dual);
+    let (mut planes, mut matcher) = (Planes::default(), Matcher::default());
+    let mut dual = Dual::default();
+    let mut fine = shares && start.prices.is_some() && !start.pairs.is_empty();
+    if fine {
+        seed::known_pairs(instance, start);
+        matcher.expect(start.surplus);
+        dual.prices = start.prices.cloned().unwrap_or_default();
+    } else {
+        let alone = minimise(&instance.problem, start.prices, &mut planes, &mut matcher, rough);
+        dual.prices = alone.prices;
+        (dual.bound, dual.lower, dual.calls) = (alone.upper, alone.lower, alone.calls);
+        dual.surplus.clone_from(&alone.answer.surplus);
+        dual.answer = alone.answer;
+        if !shares {
+            return finish(dual);
+        }
+        let expected = seed::seed_pairs(instance, &dual.prices, &dual.surplus);
+        matcher.expect(&expected);
     }
-    seed_pairs(instance, &dual.prices, &dual.surplus);
+    let mut others = Vec::new();
     let mut best: Option<Dual> = None;
-    let mut fine = false;
     for round in 0..12 {
         let stop = if fine { Stop { tolerance, calls } } else { rough };
-        let from = if round == 0 && warm.is_some() { warm } else { Some(&dual.prices) };
-        let solved = minimise(&instance.problem, from, &mut planes, stop);
+        let from = if round == 0 { start.prices.or(Some(&dual.prices)) } else { Some(&dual.prices) };
+        let solved = minimise(&instance.problem, from, &mut planes, &mut matcher, stop);
         dual.calls += solved.calls;
         dual.rounds = round + 1;
         dual.lower = dual.lower.max(solved.lower);
         dual.prices.clone_from(&solved.prices);
         dual.surplus.clone_from(&solved.answer.surplus);
         dual.answer = solved.answer;
+        others.extend(solved.others);
         let least = tolerance * 0.1 * solved.upper / instance.problem.jobs().max(1) as f64;
         let (worst, missing) = instance.violations(&dual.prices, &dual.surplus, 4, least);
         // Half of the worst violation at both ends covers every pair.
@@ -81,6 +104,7 @@ pub(crate) fn solve(instance: &mut Instance<'_>, warm: Option<&PriceTable>) -> D
     let (calls, rounds, lower) = (dual.calls, dual.rounds, dual.lower);
     let mut best = best.unwrap_or(dual);
     (best.calls, best.rounds, best.lower) = (calls, rounds, lower);
+    best.others = others.split_off(others.len().saturating_sub(KEPT));
     finish(best)
 }
 
@@ -88,45 +112,4 @@ fn finish(mut dual: Dual) -> Dual {
     // Sums of many floats: the bound must err upwards.
     dual.bound *= 1.0 + 1e-10;
     dual
-}
-
-/// The first columns: for each job its best partners by gain, and those that suit it better than they suit others.
-///
-/// By gain alone every job would name the same few partners, the ones that everybody wants.
-fn seed_pairs(instance: &mut Instance<'_>, prices: &PriceTable, surplus: &[f64]) {
-    let jobs = instance.problem.jobs();
-    let costs = instance.pair_costs(prices);
-    let gain = |a: usize, b: usize, pool: usize, value: f64| {
-        value - prices[pool][0] - costs[pool][a] - costs[pool][b] - surplus[a] - surplus[b]
-    };
-    let (mut sums, mut counts) = (vec![0.0_f64; jobs], vec![0_u32; jobs]);
-    instance.each_pair(|a, b, pool, value| {
-        let gain = gain(a, b, pool, value);
-        for job in [a, b] {
-            sums[job] += gain;
-            counts[job] += 1;
-        }
-    });
-    let mean: Vec<f64> =
-        sums.iter().zip(&counts).map(|(sum, count)| sum / f64::from((*count).max(1))).collect();
-    let keep = instance.options.partners.max(2);
-    let mut by_gain: Vec<Vec<(f64, usize, usize, f64)>> = vec![Vec::new(); jobs];
-    let mut by_fit = by_gain.clone();
-    instance.each_pair(|a, b, pool, value| {
-        let gain = gain(a, b, pool, value);
-        for (job, partner) in [(a, b), (b, a)] {
-            push_top(&mut by_gain[job], keep / 2, (gain, partner, pool, value));
-            push_top(&mut by_fit[job], keep - keep / 2, (gain - mean[partner], partner, pool, value));
-        }
-    });
-    let mut found: Vec<(usize, usize, usize, f64)> = Vec::new();
-    for (job, lists) in by_gain.into_iter().zip(by_fit).enumerate() {
-        let both = lists.0.into_iter().chain(lists.1);
-        found.extend(both.map(|(_, partner, pool, value)| (job.min(partner), job.max(partner), pool, value)));
-    }
-    found.sort_by_key(|pair| (pair.0, pair.1, pair.2));
-    found.dedup_by_key(|pair| (pair.0, pair.1, pair.2));
-    let columns: Vec<_> =
-        found.into_iter().map(|(a, b, pool, value)| instance.pair(a, b, pool, value)).collect();
-    instance.problem.pairs = columns;
 }

@@ -130,10 +130,11 @@ impl Allocator {
         let (at, found) = jobs.get(job)?;
         let instance = Instance::new(self.cluster(), self.options(), jobs, profiles, table);
         let prices = placement.prices.table(self.cluster());
+        let family = instance.family(at);
         let mut shapes: Vec<PricedShape> = instance.problem.singles[at]
             .iter()
             .map(|column| {
-                let shape = &instance.families[at].shapes[column.shape];
+                let shape = &family.shapes[column.shape];
                 let price = cost(&prices[column.pool], &column.demand);
                 let parts = (0..RESOURCES).filter(|resource| prices[column.pool][*resource] > 0.0);
                 PricedShape {
@@ -169,7 +170,7 @@ impl Allocator {
             }),
             binding,
             shapes,
-            dropped: instance.families[at].dropped.clone(),
+            dropped: family.dropped.clone(),
             entry: entry(&instance, &prices, at),
             partners,
             refused_partners,
@@ -260,7 +261,7 @@ impl fmt::Display for Explanation {
             (Some(assignment), _) => {
                 writeln!(f, "{} runs on {}: {}", self.job, assignment.pool, assignment.why)?;
             }
-            (None, Some(waiting)) => writeln!(f, "{} waits: {}", self.job, waiting.detail)?,
+            (None, Some(waiting)) => writeln!(f, "{} waits: {}", self.job, waiting.detail())?,
             (None, None) => writeln!(f, "{} is not in the placement", self.job)?,
         }
         for shape in &self.shapes {

@@ -13,14 +13,15 @@ use crate::cluster::Cluster;
 use crate::jobs::{Job, Jobs};
 use crate::options::Options;
 use crate::pairing::{Counts, PairOutcome, PairTable};
-use crate::parallel;
-use crate::problem::{Pair, PriceTable, Problem, Single};
+use crate::problem::{Pair, PriceTable, Problem, Single, Singles};
 use crate::resources::{Amounts, RESOURCES};
-use crate::shapes::{Shape, ShapeFamily};
+use crate::shapes::ShapeFamily;
 use crate::worth::Worth;
+use elastico_core::parallel;
 use elastico_core::{JobId, WorkloadKind};
 use elastico_models::Profiles;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why two jobs may not share a GPU.
@@ -108,11 +109,29 @@ struct PairFacts {
     alone: Vec<Option<Alone>>,
 }
 
+/// The shape families: where jobs come one by one they are kept, else made again when somebody asks, since those of many jobs
+/// take far more memory than their columns.
+enum Families<'a> {
+    Kept(Vec<ShapeFamily>),
+    Made { jobs: &'a [Job], profiles: &'a Profiles },
+}
+
+/// What becomes of some of the jobs.
+#[derive(Default)]
+struct Part {
+    worths: Vec<Worth>,
+    singles: Singles,
+    facts: Vec<PairFacts>,
+}
+
+/// Jobs of a part: fixed, and small enough that a few thousand jobs keep all cores busy.
+const PART: usize = 256;
+
 /// Jobs on a cluster, turned into columns; pairs are found on demand.
 pub(crate) struct Instance<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) options: &'a Options,
-    pub(crate) families: Vec<ShapeFamily>,
+    families: Families<'a>,
     pub(crate) worths: Vec<Worth>,
     pub(crate) problem: Problem,
     tenants: Tenants,
@@ -133,22 +152,10 @@ impl<'a> Instance<'a> {
     pub(crate) fn new(
         cluster: &'a Cluster,
         options: &'a Options,
-        jobs: &Jobs,
-        profiles: &Profiles,
+        jobs: &'a Jobs,
+        profiles: &'a Profiles,
         table: Option<&'a PairTable>,
     ) -> Self {
-        let families: Vec<ShapeFamily> = parallel::map(jobs.job.len(), |job| {
-            ShapeFamily::of(&jobs.job[job], cluster, profiles, options.scaling)
-        });
-        let worths = parallel::map(jobs.job.len(), |job| Worth::of(&jobs.job[job], &families[job], options));
-        let singles = parallel::map(jobs.job.len(), |job| {
-            columns_of(cluster, &families[job], &worths[job], &jobs.job[job])
-        });
-        let problem = Problem {
-            capacity: cluster.pool.iter().map(crate::cluster::Pool::amounts).collect(),
-            singles,
-            pairs: Vec::new(),
-        };
         let mut tenants = Tenants::default();
         for tenant in jobs.job.iter().filter_map(|job| job.tenant.as_deref()) {
             tenants.know(tenant);
@@ -158,11 +165,30 @@ impl<'a> Instance<'a> {
         } else {
             BTreeMap::new()
         };
-        let facts = parallel::map(jobs.job.len(), |job| {
-            let beside = jobs.job[job].co_runner().and_then(|id| running.get(id).copied());
-            let (family, worth) = (&families[job], &worths[job]);
-            facts_of(cluster, options, table, &tenants, (family, worth, &jobs.job[job]), beside)
+        let parts = parallel::chunks(jobs.job.len(), PART, |range| {
+            let mut part = Part::default();
+            for job in &jobs.job[range] {
+                let family = ShapeFamily::of(job, cluster, profiles, options.scaling);
+                let worth = Worth::of(job, &family, options);
+                let beside = job.co_runner().and_then(|id| running.get(id).copied());
+                part.singles.push(columns_of(cluster, &family, &worth, job));
+                part.facts.push(facts_of(cluster, options, table, &tenants, (&family, &worth, job), beside));
+                part.worths.push(worth);
+            }
+            part
         });
+        let mut all = Part::default();
+        for part in parts {
+            all.worths.extend(part.worths);
+            all.singles.append(part.singles);
+            all.facts.extend(part.facts);
+        }
+        let Part { worths, singles, facts } = all;
+        let problem = Problem {
+            capacity: cluster.pool.iter().map(crate::cluster::Pool::amounts).collect(),
+            singles,
+            pairs: Vec::new(),
+        };
         let devices: Vec<Option<usize>> =
             cluster.pool.iter().map(|pool| table.and_then(|table| table.device(&pool.device))).collect();
         let mut instance = Self {
@@ -177,7 +203,7 @@ impl<'a> Instance<'a> {
                 .collect(),
             cluster,
             options,
-            families,
+            families: Families::Made { jobs: &jobs.job, profiles },
             worths,
             problem,
             tenants,
@@ -194,8 +220,15 @@ impl<'a> Instance<'a> {
     }
 
     /// Without jobs, to which they are added one by one.
-    pub(crate) fn open(cluster: &'a Cluster, options: &'a Options, table: Option<&'a PairTable>) -> Self {
-        let mut instance = Self::new(cluster, options, &Jobs::default(), &Profiles::default(), table);
+    pub(crate) fn open(
+        cluster: &'a Cluster,
+        options: &'a Options,
+        profiles: &'a Profiles,
+        table: Option<&'a PairTable>,
+    ) -> Self {
+        static NO_JOBS: Jobs = Jobs { job: Vec::new() };
+        let mut instance = Self::new(cluster, options, &NO_JOBS, profiles, table);
+        instance.families = Families::Kept(Vec::new());
         instance.offers = None;
         // Whoever comes later may be of any class.
         instance.ways = instance.admit(|_| true);
@@ -212,14 +245,16 @@ impl<'a> Instance<'a> {
         self.problem.singles.push(columns_of(self.cluster, &family, &worth, job));
         let known = (&family, &worth, job);
         self.facts.push(facts_of(self.cluster, self.options, self.table, &self.tenants, known, None));
-        self.families.push(family);
         self.worths.push(worth);
-        self.families.len() - 1
+        if let Families::Kept(families) = &mut self.families {
+            families.push(family);
+        }
+        self.worths.len() - 1
     }
 
     /// Forgets all jobs.
     pub(crate) fn clear(&mut self) {
-        self.families.clear();
+        self.families = Families::Kept(Vec::new());
         self.worths.clear();
         self.facts.clear();
         self.problem.singles.clear();
@@ -228,11 +263,23 @@ impl<'a> Instance<'a> {
 
     /// Values the columns of a job anew, whose work left or waiting time is another than before.
     pub(crate) fn reweigh(&mut self, at: usize, job: &Job) {
-        let worth = Worth::of(job, &self.families[at], self.options);
+        let Families::Kept(families) = &self.families else { return };
+        let family = &families[at];
+        let worth = Worth::of(job, family, self.options);
         for column in &mut self.problem.singles[at] {
-            column.value = worth.alone(&self.families[at].shapes[column.shape]);
+            column.value = worth.alone(&family.shapes[column.shape]);
         }
         self.worths[at] = worth;
+    }
+
+    /// The shapes of a job.
+    pub(crate) fn family(&self, job: usize) -> Cow<'_, ShapeFamily> {
+        match &self.families {
+            Families::Kept(families) => Cow::Borrowed(&families[job]),
+            Families::Made { jobs, profiles } => {
+                Cow::Owned(ShapeFamily::of(&jobs[job], self.cluster, profiles, self.options.scaling))
+            }
+        }
     }
 
     /// The ways of the classes that are used.
@@ -255,11 +302,11 @@ impl<'a> Instance<'a> {
         if fact_a.tenant != fact_b.tenant && !self.options.share_across_tenants {
             return Err(Refusal::Tenants);
         }
+        let Some(table) = self.table else { return Err(Refusal::Cold) };
         let (Some(alone_a), Some(alone_b)) = (&fact_a.alone[pool], &fact_b.alone[pool]) else {
             return Err(Refusal::NoSingleGpuShape);
         };
-        let (Some(table), Some(device), Some(class_a), Some(class_b)) =
-            (self.table, self.devices[pool], fact_a.class, fact_b.class)
+        let (Some(device), Some(class_a), Some(class_b)) = (self.devices[pool], fact_a.class, fact_b.class)
         else {
             return Err(Refusal::Cold);
         };
@@ -343,7 +390,7 @@ impl<'a> Instance<'a> {
     pub(crate) fn pair_demand(&self, a: usize, b: usize, pool: usize) -> Amounts {
         let mut demand = [0.0; RESOURCES];
         for job in [a, b] {
-            if let Some(alone) = &self.facts[job].alone[pool] {
+            if let Some(Some(alone)) = self.facts[job].alone.get(pool) {
                 for (sum, amount) in demand.iter_mut().zip(&alone.amounts) {
                     *sum += amount;
                 }
@@ -432,7 +479,8 @@ impl<'a> Instance<'a> {
     /// Per pool and job: what the host resources of its half of a pair cost.
     pub(crate) fn pair_costs(&self, prices: &PriceTable) -> Vec<Vec<f64>> {
         let of = |pool: usize, fact: &PairFacts| {
-            let amounts = fact.alone[pool].as_ref().map_or([0.0; RESOURCES], |alone| alone.amounts);
+            let amounts =
+                fact.alone.get(pool).and_then(Option::as_ref).map_or([0.0; RESOURCES], |alone| alone.amounts);
             (1..RESOURCES).filter(|at| prices[pool][*at] > 0.0).map(|at| prices[pool][at] * amounts[at]).sum()
         };
         (0..self.nodes.len()).map(|pool| self.facts.iter().map(|fact| of(pool, fact)).collect()).collect()
@@ -459,12 +507,18 @@ pub(crate) fn push_top<T>(
 }
 
 /// The shapes in which a job runs without a co-runner.
-fn columns_of(cluster: &Cluster, family: &ShapeFamily, worth: &Worth, job: &Job) -> Vec<Single> {
-    let column = |(at, shape): (usize, &Shape)| {
-        let pool = cluster.pool.iter().position(|pool| pool.id == shape.pool)?;
+fn columns_of<'i>(
+    cluster: &'i Cluster,
+    family: &'i ShapeFamily,
+    worth: &'i Worth,
+    job: &'i Job,
+) -> impl Iterator<Item = Single> + 'i {
+    let mut pool = 0;
+    family.alone(job.current.as_ref()).filter_map(move |(at, shape)| {
+        // Shapes are in the order of pools.
+        pool += cluster.pool[pool..].iter().position(|pool| pool.id == shape.pool)?;
         Some(Single { pool, demand: shape.resources.amounts(), value: worth.alone(shape), shape: at })
-    };
-    family.alone(job.current.as_ref()).filter_map(column).collect()
+    })
 }
 
 fn facts_of(
@@ -475,10 +529,10 @@ fn facts_of(
     (family, worth, job): (&ShapeFamily, &Worth, &Job),
     beside: Option<usize>,
 ) -> PairFacts {
-    let alone = cluster
-        .pool
-        .iter()
-        .map(|pool| if job.gpus_min == 1 { Alone::of(family, worth, &pool.id) } else { None });
+    // Without a table there are no pairs.
+    let pools = if table.is_some() { &cluster.pool[..] } else { &[] };
+    let alone =
+        pools.iter().map(|pool| if job.gpus_min == 1 { Alone::of(family, worth, &pool.id) } else { None });
     PairFacts {
         class: job.workload.as_ref().zip(table).and_then(|(workload, table)| table.class(workload)),
         kind: family.kind,

@@ -60,7 +60,6 @@ mod nodes;
 mod objective;
 mod options;
 mod pairing;
-mod parallel;
 mod placement;
 mod prices;
 mod problem;
@@ -72,6 +71,7 @@ mod session;
 mod settings;
 mod shapes;
 mod simplex;
+mod warm;
 pub mod whatif;
 mod worth;
 
@@ -91,7 +91,7 @@ pub use prices::{Price, Prices};
 pub use provenance::{Basis, ModelIdentity};
 pub use resources::{Resource, Resources};
 pub use schema::schemas;
-pub use session::{Decision, Session};
+pub use session::{Decision, SESSION_SCHEMA, Session, SessionAnswer};
 pub use settings::{Setting, SettingNames, Settings};
 pub use shapes::{BatchPoint, Dropped, Goodput, Origin, ScalingLaw, Shape, ShapeFamily, Timing};
 

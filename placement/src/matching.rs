@@ -3,9 +3,13 @@
 //! The linear relaxation of matching on a general graph is an assignment on the bipartite double cover with half the
 //! gains (Balinski 1965); where the graph is bipartite already, it is the assignment itself. The assignment is solved
 //! exactly by successive shortest augmenting paths (Jonker & Volgenant 1987, sparse), and its duals are the certificate.
+//!
+//! From call to call the gains of all edges move together, and few edges come. So the duals of the call before are the start:
+//! what is still tight stays matched, and only who is out of balance is matched anew, first from the one side, then from the other.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+mod paths;
+
+use paths::{NONE, Paths, Side};
 
 /// An edge with what it gains over both jobs alone.
 #[derive(Clone, Copy, Debug)]
@@ -69,149 +73,82 @@ fn colours(nodes: usize, edges: &[Edge]) -> Option<Vec<bool>> {
     Some(colour.into_iter().map(|colour| colour.unwrap_or(false)).collect())
 }
 
-/// The fractional matching with most gain; gains are positive.
-pub(crate) fn match_edges(nodes: usize, edges: &[Edge]) -> Matching {
-    if edges.is_empty() {
-        return Matching { chosen: Vec::new(), price: vec![0.0; nodes] };
-    }
-    let colours = colours(nodes, edges);
-    let part = if colours.is_some() { 1.0 } else { 0.5 };
-    let mut arcs: Vec<(usize, usize, f64, usize)> = Vec::with_capacity(edges.len() * 2);
-    for (index, edge) in edges.iter().enumerate() {
-        if let Some(colours) = &colours {
-            let (left, right) = if colours[edge.a] { (edge.b, edge.a) } else { (edge.a, edge.b) };
-            arcs.push((left, right, edge.gain, index));
-        } else {
-            arcs.push((edge.a, edge.b, edge.gain * 0.5, index));
-            arcs.push((edge.b, edge.a, edge.gain * 0.5, index));
-        }
-    }
-    arcs.sort_by_key(|arc| (arc.0, arc.1));
-    let (profit, price, matched) = assign(nodes, &arcs);
-    Matching {
-        chosen: matched.into_iter().map(|arc| (arcs[arc].3, part)).collect(),
-        price: profit.iter().zip(&price).map(|(profit, price)| profit + price).collect(),
-    }
+/// Matchings of one graph whose gains change from call to call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Matcher {
+    is_bipartite: bool,
+    /// Per node: its potential as an object in the call before, what it gains alone included.
+    potential: Vec<f64>,
+    /// Per node: the pair in which it was a person; in a bipartite graph, on either side.
+    pair: Vec<Option<usize>>,
+    /// Before the first call: what each node is expected to gain.
+    expected: Vec<f64>,
 }
 
-/// A person and the way to it, the nearest first in the heap.
-#[derive(Clone, Copy, PartialEq)]
-struct Reached {
-    distance: f64,
-    person: usize,
-}
-
-impl Eq for Reached {}
-
-impl Ord for Reached {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.distance.total_cmp(&self.distance).then(other.person.cmp(&self.person))
+impl Matcher {
+    /// What each node is expected to gain, before the first call; nothing where it is not known.
+    pub(crate) fn expect(&mut self, gained: &[f64]) {
+        self.expected = gained.to_vec();
     }
-}
 
-impl PartialOrd for Reached {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Where a shortest path ends.
-#[derive(Clone, Copy)]
-enum End {
-    /// An object that nobody has.
-    Object(usize),
-    /// A person that gives its object up.
-    Person(usize),
-}
-
-/// Persons and objects are numbered alike. Returns profits, prices, and the matched arcs.
-///
-/// Persons enter one by one. Matched arcs are tight, persons without an object have profit 0 and objects without a
-/// person price 0, before and after each; so the result is optimal and profits and prices are its dual.
-fn assign(nodes: usize, arcs: &[(usize, usize, f64, usize)]) -> (Vec<f64>, Vec<f64>, Vec<usize>) {
-    let mut start = vec![0_usize; nodes + 1];
-    for arc in arcs {
-        start[arc.0 + 1] += 1;
-    }
-    for node in 0..nodes {
-        start[node + 1] += start[node];
-    }
-    let mut profit = vec![0.0_f64; nodes];
-    let mut price = vec![0.0_f64; nodes];
-    let mut arc_of: Vec<Option<usize>> = vec![None; nodes];
-    let mut holder: Vec<Option<usize>> = vec![None; nodes];
-    let mut to_object = vec![f64::INFINITY; nodes];
-    let mut via = vec![usize::MAX; nodes];
-    let (mut objects, mut persons): (Vec<usize>, Vec<(usize, f64)>) = (Vec::new(), Vec::new());
-    let mut heap = BinaryHeap::new();
-    for root in (0..nodes).filter(|node| start[*node] < start[node + 1]) {
-        let best =
-            arcs[start[root]..start[root + 1]].iter().map(|arc| arc.2 - price[arc.1]).fold(0.0, f64::max);
-        profit[root] = best;
-        if best <= 0.0 {
-            continue;
+    /// The fractional matching with most gain; gains are positive. `alone` is what each node gains alone, over which the edges
+    /// gain what they gain; it moves from call to call, and the sum of both less than either.
+    pub(crate) fn solve(&mut self, alone: &[f64], edges: &[Edge]) -> Matching {
+        let nodes = alone.len();
+        if edges.is_empty() {
+            self.potential.clear();
+            self.pair.clear();
+            return Matching { chosen: Vec::new(), price: vec![0.0; nodes] };
         }
-        let mut end = (best, End::Person(root));
-        heap.push(Reached { distance: 0.0, person: root });
-        while let Some(Reached { distance, person }) = heap.pop() {
-            if distance >= end.0 {
-                break;
-            }
-            // A person is known by its object; an entry that a shorter way has overtaken is stale.
-            if arc_of[person].is_some_and(|arc| to_object[arcs[arc].1] < distance) {
-                continue;
-            }
-            persons.push((person, distance));
-            if distance + profit[person] < end.0 {
-                end = (distance + profit[person], End::Person(person));
-            }
-            let (first, profit_of) = (start[person], profit[person]);
-            for (offset, &(_, object, gain, _)) in arcs[first..start[person + 1]].iter().enumerate() {
-                let at = first + offset;
-                let reached = distance + (profit_of + price[object] - gain).max(0.0);
-                if reached >= to_object[object] || reached >= end.0 {
-                    continue;
-                }
-                if to_object[object].is_infinite() {
-                    objects.push(object);
-                }
-                to_object[object] = reached;
-                via[object] = at;
-                match holder[object] {
-                    None => end = (reached, End::Object(object)),
-                    Some(arc) => heap.push(Reached { distance: reached, person: arcs[arc].0 }),
-                }
+        let colours = colours(nodes, edges);
+        let is_bipartite = colours.is_some();
+        let part = if is_bipartite { 1.0 } else { 0.5 };
+        let mut arcs = Vec::with_capacity(if is_bipartite { edges.len() } else { edges.len() * 2 });
+        for (index, edge) in edges.iter().enumerate() {
+            if let Some(colours) = &colours {
+                let (left, right) = if colours[edge.a] { (edge.b, edge.a) } else { (edge.a, edge.b) };
+                arcs.push(([left as u32, right as u32], edge.gain, index as u32));
+            } else {
+                arcs.push(([edge.a as u32, edge.b as u32], edge.gain * 0.5, index as u32));
+                arcs.push(([edge.b as u32, edge.a as u32], edge.gain * 0.5, index as u32));
             }
         }
-        heap.clear();
-        for (person, distance) in persons.drain(..) {
-            if distance < end.0 {
-                profit[person] = (profit[person] - (end.0 - distance)).max(0.0);
+        let mut paths = Paths::new(nodes, &arcs);
+        if self.potential.is_empty() && self.expected.len() == nodes {
+            self.potential.extend(self.expected.iter().map(|gained| gained * part));
+            self.is_bipartite = is_bipartite;
+        }
+        if is_bipartite == self.is_bipartite && self.potential.len() == nodes {
+            for (node, price) in paths.potential[Side::Object as usize].iter_mut().enumerate() {
+                *price = (self.potential[node] - alone[node] * part).max(0.0);
             }
         }
-        for object in objects.drain(..) {
-            if to_object[object] < end.0 {
-                price[object] += end.0 - to_object[object];
-            }
-            to_object[object] = f64::INFINITY;
+        paths.balance_persons();
+        if self.pair.len() == nodes {
+            paths.keep(|person, arc| self.pair[person] == Some(edges[arcs[arc].2 as usize].pair));
         }
-        let mut object = match end.1 {
-            End::Object(object) => object,
-            End::Person(person) if person == root => continue,
-            End::Person(person) => {
-                let Some(arc) = arc_of[person].take() else { continue };
-                arcs[arc].1
+        paths.solve();
+        let Paths { potential: [profit, price], matched: [arc_of, _], .. } = paths;
+        self.is_bipartite = is_bipartite;
+        self.potential.clear();
+        self.potential.extend((0..nodes).map(|node| {
+            // In a bipartite graph a node is on one side, and may be on the other in the next call.
+            alone[node] * part + price[node] + if is_bipartite { profit[node] } else { 0.0 }
+        }));
+        self.pair.clear();
+        self.pair.resize(nodes, None);
+        let mut chosen = Vec::new();
+        for (person, &arc) in arc_of.iter().enumerate().filter(|(_, arc)| **arc != NONE) {
+            let ([_, object], _, edge) = arcs[arc as usize];
+            let pair = Some(edges[edge as usize].pair);
+            self.pair[person] = pair;
+            if is_bipartite {
+                self.pair[object as usize] = pair;
             }
-        };
-        loop {
-            let arc = via[object];
-            let person = arcs[arc].0;
-            holder[object] = Some(arc);
-            let Some(before) = arc_of[person].replace(arc) else { break };
-            object = arcs[before].1;
+            chosen.push((edge as usize, part));
         }
+        Matching { chosen, price: profit.iter().zip(&price).map(|(profit, price)| profit + price).collect() }
     }
-    (profit, price, arc_of.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -252,7 +189,7 @@ mod tests {
                     }
                 }
             }
-            let matching = match_edges(nodes, &edges);
+            let matching = Matcher::default().solve(&vec![0.0; nodes], &edges);
             for edge in &edges {
                 assert!(matching.price[edge.a] + matching.price[edge.b] >= edge.gain - 1e-12);
             }
@@ -262,6 +199,49 @@ mod tests {
             assert!((bound - primal).abs() < 1e-9, "{bound} {primal}");
             if bipartite {
                 assert!((bound - optimum).abs() < 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn a_start_from_the_call_before_changes_nothing() {
+        let mut random = Seed(6).stream("matching", &[]);
+        for round in 0..30 {
+            let nodes = 40;
+            let is_bipartite = round % 2 == 0;
+            let mut values: Vec<(usize, usize, f64)> = Vec::new();
+            let mut alone: Vec<f64> = (0..nodes).map(|_| random.random_range(0.0..1.0)).collect();
+            let mut price = 0.5;
+            let mut warm = Matcher::default();
+            for _ in 0..12 {
+                for _ in 0..20 {
+                    let (a, b) = (random.random_range(0..nodes / 2), random.random_range(0..nodes / 2));
+                    let (a, b) = if is_bipartite { (a, b + nodes / 2) } else { (a, b.max(a + 1)) };
+                    values.push((a, b, random.random_range(0.5..3.0)));
+                }
+                price *= random.random_range(0.7_f64..1.35);
+                for alone in &mut alone {
+                    *alone = (*alone * random.random_range(0.8_f64..1.2)).min(1.0);
+                }
+                let edges: Vec<Edge> = values
+                    .iter()
+                    .enumerate()
+                    .map(|(pair, (a, b, value))| Edge {
+                        a: *a,
+                        b: *b,
+                        gain: value - price - alone[*a] - alone[*b],
+                        pair,
+                    })
+                    .filter(|edge| edge.gain > 0.0)
+                    .collect();
+                let (cold, warm) = (Matcher::default().solve(&alone, &edges), warm.solve(&alone, &edges));
+                for edge in &edges {
+                    assert!(warm.price[edge.a] + warm.price[edge.b] >= edge.gain - 1e-12);
+                }
+                let sum = |matching: &Matching| matching.price.iter().sum::<f64>();
+                let gained: f64 = warm.chosen.iter().map(|(edge, part)| part * edges[*edge].gain).sum();
+                assert!((sum(&warm) - sum(&cold)).abs() < 1e-9, "{} {}", sum(&warm), sum(&cold));
+                assert!((sum(&warm) - gained).abs() < 1e-9, "{} {gained}", sum(&warm));
             }
         }
     }

@@ -1,5 +1,9 @@
 //! The answer: who runs where, in which shape, beside whom, and who waits and why.
 
+mod waiting;
+
+pub(crate) use waiting::Said;
+
 use crate::cluster::Cluster;
 use crate::options::Options;
 use crate::prices::Prices;
@@ -25,11 +29,13 @@ pub struct NodeGpus {
 }
 
 /// Who is on the same GPU.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Beside {
     /// The co-runner.
+    #[schemars(with = "String")]
     pub job: JobId,
     /// The sharing mode, seen from the subject.
+    #[schemars(with = "String")]
     pub sharing: SharingMode,
     /// Predicted slowdown of the subject.
     pub slowdown: f64,
@@ -40,11 +46,13 @@ pub struct Beside {
 }
 
 /// One job that runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Assignment {
     /// The job.
+    #[schemars(with = "String")]
     pub job: JobId,
     /// The pool.
+    #[schemars(with = "String")]
     pub pool: PoolId,
     /// Its GPUs.
     pub nodes: Vec<NodeGpus>,
@@ -68,7 +76,7 @@ pub struct Assignment {
 }
 
 /// Why a job waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitReason {
     /// It has no feasible shape on this cluster.
@@ -111,21 +119,10 @@ pub struct Entry {
     pub entry_slot_price: f64,
 }
 
-/// One job that waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// The job.
-    pub job: JobId,
-    /// Why.
-    pub reason: WaitReason,
-    /// The same in words, with numbers.
-    pub detail: String,
-    /// When it would enter; absent where it has no shape.
-    pub entry: Option<Entry>,
-}
+pub use waiting::Waiting;
 
 /// A feasible placement with its certificate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
     /// `elastico.placement/1`.
     pub schema: String,
@@ -137,8 +134,10 @@ pub struct Placement {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     /// Pairs of jobs that may not share, by reason; not counted among more than 4,000 jobs.
+    #[serde(rename = "refused")]
     pub refused_pairs: BTreeMap<String, u64>,
     /// Value of the objective.
+    #[serde(rename = "objective")]
     pub value: f64,
     /// No placement is worth more.
     pub bound: f64,
@@ -203,7 +202,7 @@ impl fmt::Display for Placement {
             writeln!(f, "{}  {} {}  {}", assignment.job, assignment.pool, places, assignment.why)?;
         }
         for waiting in &self.waiting {
-            writeln!(f, "{}  waits  {}", waiting.job, waiting.detail)?;
+            writeln!(f, "{}  waits  {}", waiting.job, waiting.detail())?;
         }
         Ok(())
     }

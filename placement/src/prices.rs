@@ -4,12 +4,14 @@ use crate::cluster::Cluster;
 use crate::problem::{PriceTable, Problem};
 use crate::resources::{RESOURCES, Resource};
 use elastico_core::PoolId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The price of one resource of one pool.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Price {
     /// The pool.
+    #[schemars(with = "String")]
     pub pool: PoolId,
     /// The resource.
     pub resource: Resource,
@@ -24,7 +26,7 @@ pub struct Price {
 /// Prices of all resources that can be short, and the certificate that they give.
 ///
 /// Prices are exact only near the present cluster: for a change of capacity solve again (`whatif::WhatIf::capacity`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prices {
     /// By pool of the cluster, then resource; resources that can never be short are absent.
     pub prices: Vec<Price>,

@@ -32,13 +32,80 @@ pub(crate) enum Choice {
     Pair(usize),
 }
 
+/// The columns of every job, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Singles {
+    /// Where the columns of each job begin, and where the last ones end.
+    starts: Vec<u32>,
+    columns: Vec<Single>,
+}
+
+impl Default for Singles {
+    fn default() -> Self {
+        Self { starts: vec![0], columns: Vec::new() }
+    }
+}
+
+impl Singles {
+    /// How many jobs there are.
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Adds a job with these columns.
+    pub(crate) fn push(&mut self, columns: impl IntoIterator<Item = Single>) {
+        self.columns.extend(columns);
+        self.starts.push(self.columns.len() as u32);
+    }
+
+    /// Adds the jobs of another list.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        let first = self.columns.len() as u32;
+        self.columns.append(&mut other.columns);
+        self.starts.extend(other.starts[1..].iter().map(|start| first + start));
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The columns of each job.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[Single]> {
+        self.starts.windows(2).map(|ends| &self.columns[ends[0] as usize..ends[1] as usize])
+    }
+
+    /// Where the columns of a job are among all.
+    pub(crate) fn range(&self, job: usize) -> std::ops::Range<usize> {
+        self.starts[job] as usize..self.starts[job + 1] as usize
+    }
+
+    pub(crate) fn all(&self) -> &[Single] {
+        &self.columns
+    }
+}
+
+impl std::ops::Index<usize> for Singles {
+    type Output = [Single];
+
+    fn index(&self, job: usize) -> &[Single] {
+        &self.columns[self.range(job)]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Singles {
+    fn index_mut(&mut self, job: usize) -> &mut [Single] {
+        let range = self.range(job);
+        &mut self.columns[range]
+    }
+}
+
 /// A multiple-choice knapsack with pair columns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problem {
     /// What each pool has.
     pub(crate) capacity: Vec<Amounts>,
     /// The columns of each job.
-    pub(crate) singles: Vec<Vec<Single>>,
+    pub(crate) singles: Singles,
     /// The pair columns found worth considering.
     pub(crate) pairs: Vec<Pair>,
 }
@@ -70,11 +137,12 @@ impl Problem {
     /// Device memory is always among the others: a slot has it whole, and no column asks for more than its slots have.
     pub(crate) fn scarce(&self) -> Vec<(usize, usize)> {
         let mut most = vec![[0.0; RESOURCES]; self.capacity.len()];
-        for columns in &self.singles {
-            for (pool, sums) in most.iter_mut().enumerate() {
+        for columns in self.singles.iter() {
+            // The columns of a pool follow each other.
+            for of_pool in columns.chunk_by(|a, b| a.pool == b.pool) {
+                let sums = &mut most[of_pool[0].pool];
                 for (resource, sum) in sums.iter_mut().enumerate() {
-                    let demands = columns.iter().filter(|column| column.pool == pool);
-                    *sum += demands.map(|column| column.demand[resource]).fold(0.0, f64::max);
+                    *sum += of_pool.iter().map(|column| column.demand[resource]).fold(0.0, f64::max);
                 }
             }
         }

@@ -4,7 +4,9 @@ use crate::bundle::Answer;
 use crate::dual::Dual;
 use crate::problem::{Choice, PriceTable, Problem, Single, fits};
 use crate::resources::{Amounts, RESOURCES, cost};
+use elastico_core::parallel;
 
+mod merge;
 mod search;
 
 /// An integral solution and what it uses.
@@ -21,6 +23,9 @@ enum Column {
     Single(usize, usize),
     Pair(usize),
 }
+
+/// Jobs that a thread looks at together.
+const CHUNK: usize = 2_048;
 
 /// The gap from which on another start is not tried.
 const CLOSE: f64 = 1e-4;
@@ -172,15 +177,19 @@ impl<'a> Rounder<'a> {
     /// away more of the bound than that is worth less (variable fixing by reduced costs).
     fn order(&self, value: f64) -> Vec<Column> {
         let least = value - self.bound - 1e-9 * self.bound.abs();
-        let mut all: Vec<(f64, Column)> = Vec::new();
-        for (job, columns) in self.problem.singles.iter().enumerate() {
-            for (at, column) in columns.iter().enumerate() {
-                let slack = column.reduced(self.prices) - self.surplus[job];
-                if slack >= least {
-                    all.push((slack, Column::Single(job, at)));
+        let singles = parallel::chunks(self.problem.jobs(), CHUNK, |jobs| {
+            let mut found = Vec::new();
+            for job in jobs {
+                for (at, column) in self.problem.singles[job].iter().enumerate() {
+                    let slack = column.reduced(self.prices) - self.surplus[job];
+                    if slack >= least {
+                        found.push((slack, Column::Single(job, at)));
+                    }
                 }
             }
-        }
+            found
+        });
+        let mut all: Vec<(f64, Column)> = singles.concat();
         for (at, column) in self.problem.pairs.iter().enumerate() {
             let slack = column.reduced(self.prices) - self.surplus[column.a] - self.surplus[column.b];
             if slack >= least {
@@ -197,11 +206,12 @@ impl<'a> Rounder<'a> {
         all.into_iter().map(|(_, column)| column).collect()
     }
 
-    /// A feasible solution from the oracle's choices.
-    pub(crate) fn round(&self, answer: &Answer) -> Rounded {
+    /// A feasible solution from the oracle's choices, and what it chose at other prices.
+    pub(crate) fn round(&self, answer: &Answer, others: &[Vec<Choice>]) -> Rounded {
         let (value, used) = self.problem.evaluate(&answer.choices);
         let mut state = Rounded { choices: answer.choices.clone(), used, value };
         self.repair(&mut state);
+        self.merge(&mut state, others);
         let order = self.order(state.value);
         self.fill(&mut state, &order);
         if self.bound - state.value <= CLOSE * self.bound {
@@ -214,7 +224,9 @@ impl<'a> Rounder<'a> {
         };
         let mut greedy = empty;
         self.fill(&mut greedy, &order);
-        if greedy.value > state.value { greedy } else { state }
+        let mut best = if greedy.value > state.value { greedy } else { state };
+        self.merge(&mut best, others);
+        best
     }
 
     /// Gives up what loses least per relief until nothing is over capacity.

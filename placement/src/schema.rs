@@ -3,9 +3,11 @@
 use crate::cluster::Cluster;
 use crate::jobs::Jobs;
 use crate::options::Options;
+use crate::placement::Placement;
+use crate::session::SessionAnswer;
 use crate::whatif;
 
-/// The JSON schemas of `cluster.toml`, `jobs.toml`, the options and the answers of [`crate::whatif`]: (file name, JSON text). They are committed in
+/// The JSON schemas of `cluster.toml`, `jobs.toml`, the options, placements, the answers of a session and those of [`crate::whatif`]: (file name, JSON text). They are committed in
 /// `placement/schemas`, and a test fails when those are stale.
 pub fn schemas() -> Vec<(&'static str, String)> {
     let text = |schema: &schemars::Schema| {
@@ -17,6 +19,8 @@ pub fn schemas() -> Vec<(&'static str, String)> {
         ("cluster.json", text(&schemars::schema_for!(Cluster))),
         ("jobs.json", text(&schemars::schema_for!(Jobs))),
         ("options.json", text(&schemars::schema_for!(Options))),
+        ("placement.json", text(&schemars::schema_for!(Placement))),
+        ("session.json", text(&schemars::schema_for!(SessionAnswer))),
         ("whatif-admit.json", text(&schemars::schema_for!(whatif::AdmitAnswer))),
         ("whatif-capacity.json", text(&schemars::schema_for!(whatif::CapacityAnswer))),
         ("whatif-charge.json", text(&schemars::schema_for!(whatif::ChargeAnswer))),

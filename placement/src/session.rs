@@ -1,6 +1,9 @@
 //! A cluster that is kept: jobs come and go one at a time, and each is answered at once.
 
+mod answer;
 mod rounds;
+
+pub use answer::{SESSION_SCHEMA, SessionAnswer};
 
 use crate::allocate::{Allocator, assign, wait};
 use crate::instance::Instance;
@@ -10,15 +13,17 @@ use crate::pairing::PairTable;
 use crate::placement::{Assignment, Waiting};
 use crate::problem::{Choice, PriceTable};
 use crate::resources::{Amounts, RESOURCES};
+use crate::warm::Warm;
 use crate::{Error, Prices};
 use elastico_core::{JobId, suggest};
 use elastico_models::Profiles;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What became of a job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub enum Decision {
     /// It runs, or runs otherwise than before.
@@ -41,7 +46,7 @@ pub struct Session<'a> {
     profiles: &'a Profiles,
     table: Option<&'a PairTable>,
     instance: Instance<'a>,
-    prices: Prices,
+    warm: Warm,
     table_of_prices: PriceTable,
     nodes: Vec<PoolNodes>,
     used: Vec<Amounts>,
@@ -105,14 +110,14 @@ impl<'a> Session<'a> {
         table: Option<&'a PairTable>,
     ) -> Result<Self, Error> {
         allocator.options().check()?;
-        let instance = Instance::open(allocator.cluster(), allocator.options(), table);
+        let instance = Instance::open(allocator.cluster(), allocator.options(), profiles, table);
         let pools = &allocator.cluster().pool;
         Ok(Self {
             allocator,
             profiles,
             table,
             instance,
-            prices: Prices::default(),
+            warm: Warm::default(),
             table_of_prices: vec![[0.0; RESOURCES]; pools.len()],
             nodes: pools.iter().map(PoolNodes::new).collect(),
             used: vec![[0.0; RESOURCES]; pools.len()],
@@ -127,7 +132,7 @@ impl<'a> Session<'a> {
 
     /// The prices of the last full solution.
     pub const fn prices(&self) -> &Prices {
-        &self.prices
+        &self.warm.prices
     }
 
     /// Jobs that are here, running or waiting.
@@ -150,7 +155,7 @@ impl<'a> Session<'a> {
         Ok(if self.start(at) {
             self.runs(at)
         } else {
-            let waiting = wait(&self.instance, &self.table_of_prices, &self.used, at);
+            let waiting = wait(&self.instance, &self.jobs, &self.table_of_prices, &self.used, at);
             self.waiting.insert((Rank(self.surplus(at)), at));
             Decision::Waits(waiting)
         })

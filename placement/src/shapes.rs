@@ -12,15 +12,15 @@ pub use scaling::ScalingLaw;
 
 use crate::cluster::{Cluster, Pool};
 use crate::jobs::{Current, Job, MeasuredShape};
-use crate::resources::Resources;
+use crate::resources::{Amounts, Resources};
 use crate::settings::{self, Settings};
 use elastico_core::{JobId, PoolId, WorkloadKind};
 use elastico_models::{Profiles, WorkloadProfile};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 
 /// Where the performance of a shape comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Origin {
@@ -35,9 +35,10 @@ pub enum Origin {
 }
 
 /// One feasible configuration of a job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Shape {
     /// The pool.
+    #[schemars(with = "String")]
     pub pool: PoolId,
     /// GPUs.
     pub gpus: u32,
@@ -166,7 +167,7 @@ struct Candidate {
 
 /// The GPU counts worth trying: powers of two within a node and of whole nodes beyond, since others leave nodes torn; both
 /// ends, what is known, and what the job has now.
-fn counts(job: &Job, pool: &Pool, known: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+fn counts(job: &Job, pool: &Pool, known: impl Iterator<Item = u32>) -> Vec<u32> {
     let (least, most) = (job.gpus_min, job.most_gpus());
     let per_node = pool.gpus_per_node.max(1);
     let powers = (0..31).map(|power| 1_u32 << power);
@@ -174,47 +175,67 @@ fn counts(job: &Job, pool: &Pool, known: impl Iterator<Item = u32>) -> BTreeSet<
     let beyond = powers.filter_map(|nodes| nodes.checked_mul(per_node));
     let current = job.current.iter().filter(|current| current.pool == pool.id).map(|current| current.gpus);
     let all = inside.chain(beyond).chain(known).chain(current);
-    all.filter(|gpus| (least..=most).contains(gpus)).chain([least, most]).collect()
+    let mut all: Vec<u32> = all.filter(|gpus| (least..=most).contains(gpus)).chain([least, most]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
-/// Why a pool with so many GPUs cannot hold a configuration.
-fn misfit(pool: &Pool, pool_gpus: u32, candidate: &Candidate, resources: &Resources) -> Option<String> {
-    let (gpus, per_node) = (candidate.gpus, pool.gpus_per_node);
-    let memory = candidate.per_gpu.memory.unwrap_or(0.0);
-    if memory > pool.memory_of_gpu() {
-        return Some(format!(
-            "needs {:.3e} bytes of device memory, a GPU has {:.3e}",
-            memory,
-            pool.memory_of_gpu()
-        ));
+/// What a pool can hold.
+struct Room {
+    gpus: u32,
+    per_node: u32,
+    memory_of_gpu: f64,
+    node: Amounts,
+}
+
+impl Room {
+    /// Of the pool if it had so many GPUs.
+    fn of(pool: &Pool, gpus: u32) -> Self {
+        let node = pool.amounts_of_node(pool.gpus_per_node.min(gpus));
+        Self { gpus, per_node: pool.gpus_per_node, memory_of_gpu: pool.memory_of_gpu(), node }
     }
-    if gpus > pool_gpus {
-        return Some(format!("needs {gpus} GPUs, the pool has {pool_gpus}"));
+
+    /// Why it cannot hold a configuration.
+    fn misfit(&self, candidate: &Candidate, resources: &Resources) -> Option<String> {
+        let (gpus, per_node) = (candidate.gpus, self.per_node);
+        let memory = candidate.per_gpu.memory.unwrap_or(0.0);
+        if memory > self.memory_of_gpu {
+            return Some(format!(
+                "needs {:.3e} bytes of device memory, a GPU has {:.3e}",
+                memory, self.memory_of_gpu
+            ));
+        }
+        if gpus > self.gpus {
+            return Some(format!("needs {gpus} GPUs, the pool has {}", self.gpus));
+        }
+        if gpus > per_node && !gpus.is_multiple_of(per_node) {
+            return Some(format!("{gpus} GPUs are no whole number of nodes of {per_node}"));
+        }
+        let nodes = f64::from(gpus.div_ceil(per_node.max(1)));
+        let names = ["", "", "host cores", "bytes of host memory", "bytes/s of network"];
+        let amounts = resources.amounts();
+        (2..5).find(|at| amounts[*at] / nodes > self.node[*at]).map(|at| {
+            format!(
+                "needs {:.3e} {} per node, a node has {:.3e}",
+                amounts[at] / nodes,
+                names[at],
+                self.node[at]
+            )
+        })
     }
-    if gpus > per_node && !gpus.is_multiple_of(per_node) {
-        return Some(format!("{gpus} GPUs are no whole number of nodes of {per_node}"));
-    }
-    let nodes = f64::from(gpus.div_ceil(per_node.max(1)));
-    let of_node = pool.amounts_of_node(per_node.min(pool_gpus));
-    let names = ["", "", "host cores", "bytes of host memory", "bytes/s of network"];
-    let amounts = resources.amounts();
-    (2..5).find(|at| amounts[*at] / nodes > of_node[*at]).map(|at| {
-        format!("needs {:.3e} {} per node, a node has {:.3e}", amounts[at] / nodes, names[at], of_node[at])
-    })
 }
 
 impl ShapeFamily {
     /// The shapes of a job on a cluster.
     pub fn of(job: &Job, cluster: &Cluster, profiles: &Profiles, law: ScalingLaw) -> Self {
-        let known: Vec<Option<&WorkloadProfile>> =
-            cluster.pool.iter().map(|pool| profile(profiles, job, &pool.device)).collect();
-        let of_profile = known.iter().flatten().map(|profile| profile.kind).next();
+        let known = |pool: &Pool| profile(profiles, job, &pool.device);
+        let of_profile = || cluster.pool.iter().filter_map(known).map(|profile| profile.kind).next();
         let of_family = (!job.batch.is_empty()).then_some(WorkloadKind::Inference);
-        let kind = job.kind.or(of_profile).or(of_family).unwrap_or(WorkloadKind::Training);
+        let kind = job.kind.or_else(of_profile).or(of_family).unwrap_or(WorkloadKind::Training);
         let mut family =
             Self { job: job.id.clone(), kind, reference_hertz: 0.0, shapes: Vec::new(), dropped: Vec::new() };
-        let references = cluster.pool.iter().zip(known);
-        let references = references.filter_map(|(pool, profile)| family.add_pool(job, pool, profile, law));
+        let references = cluster.pool.iter().filter_map(|pool| family.add_pool(job, pool, known(pool), law));
         let reference = references.min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         family.reference_hertz = reference.map_or(0.0, |(_, seconds)| seconds.recip());
         for shape in &mut family.shapes {
@@ -238,9 +259,10 @@ impl ShapeFamily {
         law: ScalingLaw,
     ) -> Option<(u32, f64)> {
         let pool_gpus = pool.gpu_count();
+        let dropped = &mut self.dropped;
         let mut drop = |gpus: Option<u32>, reason: String| {
             if pool_gpus > 0 {
-                self.dropped.push(Dropped { pool: pool.id.clone(), gpus, reason });
+                dropped.push(Dropped { pool: pool.id.clone(), gpus, reason });
             }
         };
         if !job.pools.is_empty() && !job.pools.contains(&pool.id) {
@@ -262,7 +284,9 @@ impl ShapeFamily {
             }
         };
         let mut reference: Option<(u32, f64)> = None;
-        let mut shapes = Vec::new();
+        let first = self.shapes.len();
+        self.shapes.reserve(candidates.len());
+        let room = Room::of(pool, pool_gpus);
         for candidate in candidates {
             let share_ratio = f64::from(candidate.share) / f64::from(FULL);
             let resources = candidate.per_gpu.times(candidate.gpus, share_ratio);
@@ -270,9 +294,10 @@ impl ShapeFamily {
             let reason = if outside {
                 Some(format!("the job allows {} to {} GPUs", job.gpus_min, job.most_gpus()))
             } else {
-                misfit(pool, pool_gpus, &candidate, &resources)
+                room.misfit(&candidate, &resources)
             };
-            let holds = || reason.is_none() || misfit(pool, u32::MAX, &candidate, &resources).is_none();
+            let unlimited = || Room::of(pool, u32::MAX);
+            let holds = || reason.is_none() || unlimited().misfit(&candidate, &resources).is_none();
             if !outside && candidate.share == FULL && holds() {
                 let found = (candidate.gpus, candidate.seconds);
                 reference = Some(reference.map_or(found, |best| {
@@ -286,7 +311,7 @@ impl ShapeFamily {
                 drop(Some(candidate.gpus), prefix + &reason);
                 continue;
             }
-            shapes.push(Shape {
+            self.shapes.push(Shape {
                 pool: pool.id.clone(),
                 gpus: candidate.gpus,
                 share_ratio,
@@ -297,14 +322,14 @@ impl ShapeFamily {
                 settings: candidate.settings,
             });
         }
-        shapes.sort_by(|a, b| {
+        self.shapes[first..].sort_by(|a, b| {
             a.gpus
                 .cmp(&b.gpus)
                 .then(a.share_ratio.total_cmp(&b.share_ratio))
                 .then(a.step_seconds.total_cmp(&b.step_seconds))
         });
-        prune::prune(&mut shapes, |shape| job.current.as_ref().is_some_and(|current| current.is(shape)));
-        self.shapes.extend(shapes);
+        let is_current = |shape: &Shape| job.current.as_ref().is_some_and(|current| current.is(shape));
+        prune::prune(&mut self.shapes, first, is_current);
         reference
     }
 

@@ -11,6 +11,7 @@ use crate::jobs::Jobs;
 use crate::options::Options;
 use crate::pairing::PairTable;
 use crate::placement::{Assignment, Placement};
+use crate::warm::Warm;
 use elastico_models::Profiles;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,7 @@ pub struct WhatIf<'a> {
     profiles: &'a Profiles,
     table: Option<&'a PairTable>,
     before: Placement,
+    warm: Warm,
 }
 
 /// A state solved again with something changed.
@@ -138,8 +140,8 @@ impl<'a> WhatIf<'a> {
         profiles: &'a Profiles,
         table: Option<&'a PairTable>,
     ) -> Result<Self, Error> {
-        let before = allocator.solve_with(jobs, profiles, table, None)?;
-        Ok(Self { allocator, jobs, profiles, table, before })
+        let (before, warm) = allocator.solve_warm(jobs, profiles, table, None)?;
+        Ok(Self { allocator, jobs, profiles, table, before, warm })
     }
 
     /// The placement as it is.
@@ -153,7 +155,7 @@ impl<'a> WhatIf<'a> {
 
     fn solve(&self, cluster: Cluster, options: Options, jobs: &Jobs) -> Result<Solved, Error> {
         let allocator = Allocator::new(cluster, options);
-        let placement = allocator.solve_with(jobs, self.profiles, self.table, Some(&self.before.prices))?;
+        let (placement, _) = allocator.solve_warm(jobs, self.profiles, self.table, Some(&self.warm))?;
         Ok(Solved { allocator, placement })
     }
 

@@ -15,7 +15,7 @@ use crate::shapes::{Shape, ShapeFamily};
 pub(crate) struct Worth {
     objective: Objective,
     weight: f64,
-    current: Option<Current>,
+    current: Option<Box<Current>>,
     /// Part of the utility that is left after a restart, 0 to 1.
     kept: f64,
 }
@@ -32,7 +32,7 @@ impl Worth {
         Self {
             objective: options.objective,
             weight: options.objective.weight(job, family.reference_hertz),
-            current: job.current.clone(),
+            current: job.current.clone().map(Box::new),
             kept: if job.current.is_some() { kept } else { 1.0 },
         }
     }

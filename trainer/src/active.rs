@@ -2,8 +2,8 @@
 
 use crate::Error;
 use crate::Measured;
-use crate::parallel::map;
 use crate::variety::Variety;
+use elastico_core::parallel::map;
 use elastico_core::{FamilyId, Seed, SharingMode, WorkloadId};
 use elastico_models::{Backend, ModelSpec, Profiles, export, load_bytes};
 use rand::RngExt as _;

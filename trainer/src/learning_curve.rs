@@ -2,8 +2,8 @@
 
 use crate::active::{Candidates, NextOptions, Strategy, propose};
 use crate::metrics::safe_scores;
-use crate::parallel::map;
 use crate::{Error, ExampleOptions, Examples, LearnerKind, LearnerOptions, Measured, fit, profiles};
+use elastico_core::parallel::map;
 use elastico_core::{DeviceKind, Estimate, Seed, SharingMode, WorkloadId, WorkloadKind, mean};
 use elastico_datasets::Dataset;
 use elastico_models::{Backend, ModelMetadata, ModelSpec, Profiles, export, fit_domain, load_bytes, physics};

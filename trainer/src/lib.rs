@@ -36,7 +36,6 @@ mod learning_curve;
 mod matrix;
 mod measured;
 mod metrics;
-mod parallel;
 mod profiles;
 mod rules;
 mod split;

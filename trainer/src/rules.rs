@@ -3,7 +3,8 @@
 use crate::evaluate::{Prepared, check_limit};
 use crate::learners::RuleTreeOptions;
 use crate::matrix::{Matrix, medians};
-use crate::{Error, Examples, Split, parallel};
+use crate::{Error, Examples, Split};
+use elastico_core::parallel;
 use elastico_core::{DeviceKind, Seed};
 use elastico_models::physics;
 use linfa::Dataset;

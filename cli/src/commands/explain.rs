@@ -41,7 +41,7 @@ fn tables(explanation: &Explanation) -> Vec<Table> {
     let label = if explanation.basis.simulated { "simulated: " } else { "" };
     let state = match (&explanation.assignment, &explanation.waiting) {
         (Some(assignment), _) => assignment.why.clone(),
-        (None, Some(waiting)) => format!("waits: {}", waiting.detail),
+        (None, Some(waiting)) => format!("waits: {}", waiting.detail()),
         (None, None) => "is not placed".to_owned(),
     };
     let certificate = format!(

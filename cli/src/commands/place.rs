@@ -169,8 +169,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     dry_run: bool,
 
-    /// Stay: read events as JSON lines on stdin, {"submit": JOB}, {"finish": "ID"} or {"solve": true}, and answer each with
-    /// one line on stdout
+    /// Stay: read events as JSON lines on stdin, {"submit": JOB}, {"finish": "ID"}, {"solve": true} or {"advance": {"job": "ID",
+    /// "work_steps_left": N, "waited_seconds": S}}, and answer each with one line on stdout
     #[arg(long, conflicts_with_all = ["out", "force", "dry_run", "format"])]
     serve: bool,
 
@@ -314,7 +314,7 @@ pub(crate) fn tables(placement: &Placement) -> Vec<Table> {
                 job.job.as_str().into(),
                 job.reason.as_str().into(),
                 job.entry.as_ref().map_or(Value::Missing, |entry| Value::number(entry.entry_slot_price, 4)),
-                job.detail.as_str().into(),
+                job.detail().into(),
             ]);
         }
         tables.push(waiting);

@@ -5,51 +5,19 @@ use crate::output::Talk;
 use anyhow::Context as _;
 use elastico_core::{DeviceKind, Hint as _};
 use elastico_models::{Predictor, Profiles};
-use elastico_placement::{Allocator, Decision, Error, Jobs, PairTable, Session};
-use serde::Serialize;
+use elastico_placement::{Allocator, Error, Jobs, PairTable, Session, SessionAnswer as Answer};
+use serde::Deserialize;
 use serde_json::Value;
 use std::io::{BufRead as _, Write as _};
 use std::path::Path;
 
-/// The schema id of every answer.
-const SCHEMA: &str = "elastico.session/1";
-
-/// The answer to one line.
-#[derive(Serialize)]
-struct Answer<'a> {
-    schema: &'static str,
-    /// Of stdin, from 1; 0 = before the first.
-    line: u64,
-    event: &'a str,
-    /// Whether step times and slowdowns come from simulated devices.
-    simulated: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    job: Option<String>,
-    /// Who runs, or runs otherwise than before, and who waits.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    decisions: Vec<Decision>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    placement: Option<Box<elastico_placement::Placement>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
-
-impl<'a> Answer<'a> {
-    const fn to(line: u64, event: &'a str) -> Self {
-        Self {
-            schema: SCHEMA,
-            line,
-            event,
-            simulated: false,
-            job: None,
-            decisions: Vec::new(),
-            placement: None,
-            error: None,
-            hint: None,
-        }
-    }
+/// How far a job has come.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Progress {
+    job: String,
+    work_steps_left: f64,
+    waited_seconds: f64,
 }
 
 /// Answers until stdin ends. A line that cannot be taken is answered with its error and changes nothing.
@@ -84,25 +52,28 @@ pub(crate) fn run(
     for (line, text) in (1..).zip(std::io::stdin().lock().lines()) {
         let text = text.with_context(|| format!("cannot read line {line} of stdin"))?;
         if !text.trim().is_empty() {
-            say(&Answer { simulated, ..answer(&mut session, line, &text) })?;
+            let mut answer = answer(&mut session, line, &text);
+            answer.simulated = simulated;
+            say(&answer)?;
         }
     }
     Ok(Ending::Done)
 }
 
-fn say(answer: &Answer<'_>) -> anyhow::Result<()> {
+fn say(answer: &Answer) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, answer).context("cannot write an answer")?;
     out.write_all(b"\n").and_then(|()| out.flush()).context("cannot write an answer")
 }
 
-fn answer<'a>(session: &mut Session<'_>, line: u64, text: &str) -> Answer<'a> {
+fn answer(session: &mut Session<'_>, line: u64, text: &str) -> Answer {
     let refuse = |event, error: String, hint: Option<String>| {
         let mut answer = Answer::to(line, event);
         (answer.error, answer.hint) = (Some(error), hint);
         answer
     };
-    const FORMS: &str = "{\"submit\": {…a job as in jobs.json…}}, {\"finish\": \"JOB\"} or {\"solve\": true}";
+    const FORMS: &str = "{\"submit\": {…a job as in jobs.json…}}, {\"finish\": \"JOB\"}, \
+        {\"advance\": {\"job\": \"JOB\", \"work_steps_left\": 1000, \"waited_seconds\": 60}} or {\"solve\": true}";
     let event: Value = match serde_json::from_str(text) {
         Ok(event) => event,
         Err(error) => {
@@ -145,6 +116,26 @@ fn answer<'a>(session: &mut Session<'_>, line: u64, text: &str) -> Answer<'a> {
             }
             Err(error) => failed("finish", error),
         },
+        Some((name, progress)) if name == "advance" => {
+            let progress: Progress = match serde_json::from_value(progress.clone()) {
+                Ok(progress) => progress,
+                Err(error) => {
+                    return refuse(
+                        "advance",
+                        format!("line {line} of stdin: {error}"),
+                        Some(FORMS.to_owned()),
+                    );
+                }
+            };
+            match session.advance(&progress.job, progress.work_steps_left, progress.waited_seconds) {
+                Ok(()) => {
+                    let mut answer = Answer::to(line, "advance");
+                    answer.job = Some(progress.job);
+                    answer
+                }
+                Err(error) => failed("advance", error),
+            }
+        }
         Some((name, Value::Bool(true))) if name == "solve" => match session.solve() {
             Ok(placement) => {
                 let mut answer = Answer::to(line, "solve");

@@ -112,7 +112,7 @@ fn a_dataset_becomes_a_model_and_a_placement() {
     assert_eq!(placement["schema"], "elastico.placement/1");
     assert_eq!(placement["basis"]["simulated"], true);
     let (value, bound) =
-        (placement["value"].as_f64().expect("a value"), placement["bound"].as_f64().expect("a bound"));
+        (placement["objective"].as_f64().expect("a value"), placement["bound"].as_f64().expect("a bound"));
     assert!(value > 0.0 && value <= bound * (1.0 + 1e-9), "{value} {bound}");
     questions(folder, &with);
 

@@ -85,7 +85,7 @@ impl Instance<'_> {
             Choice::Waiting => return None,
             Choice::Single(at) => {
                 let column = &self.problem.singles[job][at];
-                (column.value, self.worths[job].restarts(&self.families[job].shapes[column.shape]))
+                (column.value, self.worths[job].restarts(&self.family(job).shapes[column.shape]))
             }
             Choice::Pair(at) => {
                 let pair = &self.problem.pairs[at];

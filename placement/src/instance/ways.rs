@@ -2,7 +2,7 @@
 
 use super::{Instance, Refusal};
 use crate::pairing::{Counts, PairTable};
-use crate::parallel;
+use elastico_core::parallel;
 
 /// What a way of sharing does to both sides.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ impl Offers {
         if instance.table.is_none() || pools == 0 {
             return Some(Self::default());
         }
-        let parts = parallel::chunks_of(jobs, 32, |range| {
+        let parts = parallel::chunks(jobs, 32, |range| {
             let mut list = Vec::new();
             let mut refused = [0_u64; Refusal::ALL.len()];
             for a in range {

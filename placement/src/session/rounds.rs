@@ -60,11 +60,11 @@ impl Session<'_> {
         here.sort_unstable();
         let with_current = |at: &usize| Job { current: self.current(*at), ..self.jobs[*at].clone() };
         let jobs = Jobs { job: here.iter().map(with_current).collect() };
-        let earlier = (!self.prices.prices.is_empty()).then_some(&self.prices);
-        let mut placement = self.allocator.solve_with(&jobs, self.profiles, self.table, earlier)?;
+        let (mut placement, warm) =
+            self.allocator.solve_warm(&jobs, self.profiles, self.table, Some(&self.warm))?;
         placement.left_out = left_out;
-        self.prices = placement.prices.clone();
-        self.table_of_prices = self.prices.table(self.allocator.cluster());
+        self.warm = warm;
+        self.table_of_prices = self.warm.prices.table(self.allocator.cluster());
         self.clear();
         for assignment in &placement.assignments {
             self.restore(assignment);
@@ -122,7 +122,8 @@ impl Session<'_> {
                 self.occupy(at, choice, &seats);
             }
         } else {
-            let (columns, shapes) = (&self.instance.problem.singles[at], &self.instance.families[at].shapes);
+            let family = self.instance.family(at);
+            let (columns, shapes) = (&self.instance.problem.singles[at], &family.shapes);
             // Two shapes of as many GPUs may differ in their settings; one that was kept only because it ran is none of a new job.
             let same = |column: &Single| shapes[column.shape] == assignment.shape;
             let alike =
@@ -136,7 +137,7 @@ impl Session<'_> {
 
     /// How the job runs now, as the next solution must know it.
     fn current(&self, job: usize) -> Option<Current> {
-        let family = &self.instance.families[job];
+        let family = self.instance.family(job);
         let (shape, beside): (_, Option<JobId>) = match self.choices[job] {
             Choice::Waiting => return None,
             Choice::Single(at) => (&family.shapes[self.instance.problem.singles[job][at].shape], None),

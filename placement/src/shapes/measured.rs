@@ -6,29 +6,37 @@ use crate::jobs::Job;
 use crate::settings::Settings;
 use elastico_core::{DeviceKind, WorkloadKind};
 use elastico_models::WorkloadProfile;
-use std::collections::BTreeMap;
 
 #[derive(Clone)]
 struct Point {
+    gpus: u32,
+    /// In millionths of a GPU.
+    share: u32,
     seconds: f64,
-    origin: Origin,
+    /// Which source it is from; of the same GPUs and share only those of the last source count.
+    source: Source,
     per_gpu: PerGpu,
     settings: Settings,
 }
 
-/// Known performance, by GPUs and share in millionths; several points where settings differ.
-type Points = BTreeMap<(u32, u32), Vec<Point>>;
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Profile,
+    /// A shape of the job for every pool.
+    General,
+    /// A shape of the job for this pool.
+    Own,
+}
 
 fn millionths(share: f64) -> u32 {
     (share * f64::from(FULL)).round() as u32
 }
 
-fn points(job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>, per_gpu: &PerGpu) -> Points {
-    let mut points = Points::new();
+/// Known performance, by GPUs and share; several points where settings differ.
+fn points(job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>, per_gpu: &PerGpu) -> Vec<Point> {
+    let mut points: Vec<Point> = Vec::with_capacity(job.shape.len());
     let mut profiled = None;
     if let Some(profile) = profile {
-        let origin =
-            if profile.device_kind == DeviceKind::Simulated { Origin::Simulated } else { Origin::Measured };
         profiled = profile
             .fields
             .get("step_seconds")
@@ -38,39 +46,61 @@ fn points(job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>, per_gpu: &P
         let shares = profile.shares.iter().map(|point| (point.share_ratio, point.step_seconds));
         for (share, seconds) in shares.chain(full) {
             if seconds.is_finite() && seconds > 0.0 && share > 0.0 && share <= 1.0 {
-                let point = Point { seconds, origin, per_gpu: per_gpu.clone(), settings: Settings::new() };
-                points.insert((1, millionths(share)), vec![point]);
-            }
-        }
-    }
-    let shares_of_profile: Vec<(u32, u32)> = points.keys().copied().filter(|key| key.1 < FULL).collect();
-    // Shapes for every pool first, so that those for this pool replace them.
-    for general in [true, false] {
-        let mut of_round = Points::new();
-        for shape in job.shape.iter().filter(|shape| shape.pool.is_none() == general) {
-            if shape.pool.as_ref().is_none_or(|id| *id == pool.id)
-                && let Some(seconds) = shape.seconds()
-            {
-                of_round.entry((shape.gpus, millionths(shape.share_ratio))).or_default().push(Point {
+                let share = millionths(share);
+                points.retain(|point| point.share != share);
+                points.push(Point {
+                    gpus: 1,
+                    share,
                     seconds,
-                    origin: Origin::Measured,
-                    per_gpu: per_gpu.with(shape),
-                    settings: shape.settings.clone(),
+                    source: Source::Profile,
+                    per_gpu: per_gpu.clone(),
+                    settings: Settings::new(),
                 });
             }
         }
-        points.extend(of_round);
     }
+    for shape in &job.shape {
+        let source = if shape.pool.is_none() { Source::General } else { Source::Own };
+        if shape.pool.as_ref().is_none_or(|id| *id == pool.id)
+            && let Some(seconds) = shape.seconds()
+        {
+            points.push(Point {
+                gpus: shape.gpus,
+                share: millionths(shape.share_ratio),
+                seconds,
+                source,
+                per_gpu: per_gpu.with(shape),
+                settings: shape.settings.clone(),
+            });
+        }
+    }
+    // Stable: points that differ in their settings stay in the order of the file.
+    points.sort_by_key(|point| (point.gpus, point.share, std::cmp::Reverse(point.source)));
+    let mut last: Option<((u32, u32), Source)> = None;
+    points.retain(|point| {
+        let key = (point.gpus, point.share);
+        let kept = last.filter(|last| last.0 == key).map_or(point.source, |last| last.1);
+        last = Some((key, kept));
+        point.source == kept
+    });
     // The step of the job's own shapes need not be the profile's: the shares of the profile keep their ratio to the whole.
-    let own = points.get(&(1, FULL)).and_then(|points| fastest(points)).map(|point| point.seconds);
+    let own = fastest(of(&points, 1, FULL)).map(|point| point.seconds);
     if let (Some(profiled), Some(own)) = (profiled, own) {
-        for key in shares_of_profile {
+        for point in points.iter_mut().filter(|point| point.source == Source::Profile && point.share < FULL) {
+            let key = (point.gpus, point.share);
             if job.shape.iter().all(|shape| (shape.gpus, millionths(shape.share_ratio)) != key) {
-                points.entry(key).or_default().iter_mut().for_each(|point| point.seconds *= own / profiled);
+                point.seconds *= own / profiled;
             }
         }
     }
     points
+}
+
+/// The points of so many GPUs and this share.
+fn of(points: &[Point], gpus: u32, share: u32) -> &[Point] {
+    let first = points.partition_point(|point| (point.gpus, point.share) < (gpus, share));
+    let count = points[first..].iter().take_while(|point| (point.gpus, point.share) == (gpus, share)).count();
+    &points[first..first + count]
 }
 
 fn fastest(points: &[Point]) -> Option<&Point> {
@@ -85,43 +115,51 @@ pub(super) fn candidates(
     law: ScalingLaw,
 ) -> Result<Vec<Candidate>, String> {
     let points = points(job, pool, profile, &PerGpu::of(job, profile));
-    let whole: Vec<(u32, &Point)> = points
-        .iter()
-        .filter(|((_, share), _)| *share == FULL)
-        .filter_map(|((gpus, _), points)| Some((*gpus, fastest(points)?)))
-        .collect();
-    let seconds: Vec<(u32, f64)> = whole.iter().map(|(gpus, point)| (*gpus, point.seconds)).collect();
-    let law = law.fitted(&seconds, pool.gpus_per_node);
-    let candidate = |gpus: u32, share: u32, point: &Point| Candidate {
+    let of_profile = || match profile {
+        Some(profile) if profile.device_kind == DeviceKind::Simulated => Origin::Simulated,
+        _ => Origin::Measured,
+    };
+    let candidate = |gpus: u32, point: &Point| Candidate {
         gpus,
-        share,
+        share: point.share,
         seconds: point.seconds,
-        origin: point.origin,
+        origin: if point.source == Source::Profile { of_profile() } else { Origin::Measured },
         per_gpu: point.per_gpu.clone(),
         settings: point.settings.clone(),
     };
-    let mut candidates = Vec::new();
-    for gpus in counts(job, pool, whole.iter().map(|(gpus, _)| *gpus)) {
-        if let Some(known) = points.get(&(gpus, FULL)) {
-            candidates.extend(known.iter().map(|point| candidate(gpus, FULL, point)));
+    // The fastest whole point of every number of GPUs.
+    let whole: Vec<(u32, &Point)> = points
+        .chunk_by(|a, b| (a.gpus, a.share) == (b.gpus, b.share))
+        .filter(|same| same[0].share == FULL)
+        .filter_map(|same| Some((same[0].gpus, fastest(same)?)))
+        .collect();
+    let mut fitted: Option<ScalingLaw> = None;
+    let counts = counts(job, pool, whole.iter().map(|(gpus, _)| *gpus));
+    let mut candidates = Vec::with_capacity(points.len().max(counts.len()));
+    for gpus in counts {
+        let known = of(&points, gpus, FULL);
+        if !known.is_empty() {
+            candidates.extend(known.iter().map(|point| candidate(gpus, point)));
             continue;
         }
         let nearest = whole.iter().min_by_key(|(known, _)| (known.abs_diff(gpus), *known));
         if let (WorkloadKind::Training, Some((known, point))) = (kind, nearest) {
+            let law = fitted.get_or_insert_with(|| {
+                let seconds: Vec<(u32, f64)> =
+                    whole.iter().map(|(gpus, point)| (*gpus, point.seconds)).collect();
+                law.fitted(&seconds, pool.gpus_per_node)
+            });
             let growth = law.growth(gpus, pool.gpus_per_node) / law.growth(*known, pool.gpus_per_node);
             candidates.push(Candidate {
                 seconds: point.seconds / growth,
                 origin: Origin::Assumed,
-                ..candidate(gpus, FULL, point)
+                ..candidate(gpus, point)
             });
         }
     }
     if job.gpus_min == 1 {
-        for ((gpus, share), points) in &points {
-            if *gpus == 1 && *share < FULL {
-                candidates.extend(points.iter().map(|point| candidate(1, *share, point)));
-            }
-        }
+        let shares = points.iter().filter(|point| point.gpus == 1 && point.share < FULL);
+        candidates.extend(shares.map(|point| candidate(1, point)));
     }
     match (candidates.is_empty(), points.is_empty()) {
         (true, true) => Err(format!("no profile or measured shape on `{}`", pool.device)),

@@ -30,10 +30,14 @@ pub(super) fn is_covered(shapes: &[Shape], at: usize, with_memory: bool) -> bool
     })
 }
 
-/// Keeps the Pareto front of one pool, and the shape in which the job runs now: only that one costs no restart.
-pub(super) fn prune(shapes: &mut Vec<Shape>, is_current: impl Fn(&Shape) -> bool) {
-    let useless: Vec<bool> =
-        (0..shapes.len()).map(|at| is_covered(shapes, at, true) && !is_current(&shapes[at])).collect();
-    let mut useless = useless.into_iter();
-    shapes.retain(|_| !useless.next().unwrap_or(false));
+/// Keeps the Pareto front of the pool whose shapes begin at `first`, and the shape in which the job runs now: only that one
+/// costs no restart.
+pub(super) fn prune(shapes: &mut Vec<Shape>, first: usize, is_current: impl Fn(&Shape) -> bool) {
+    let of_pool = &shapes[first..];
+    let is_useless = |at: usize| is_covered(of_pool, at, true) && !is_current(&of_pool[at]);
+    let useless: Vec<usize> = (0..of_pool.len()).filter(|at| is_useless(*at)).map(|at| first + at).collect();
+    // From the end, so that the others keep their place.
+    for at in useless.into_iter().rev() {
+        shapes.remove(at);
+    }
 }

@@ -164,7 +164,7 @@ impl WhatIf<'_> {
         };
         let why = match (assignment, &explained.waiting) {
             (Some(assignment), _) => assignment.why.clone(),
-            (None, Some(waiting)) => waiting.detail.clone(),
+            (None, Some(waiting)) => waiting.detail(),
             (None, None) => "it is not in the placement".to_owned(),
         };
         let mut remedies = Vec::new();

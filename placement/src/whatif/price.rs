@@ -10,6 +10,7 @@ use super::charge::money_per_value;
 use super::resize::resized;
 use super::{Side, Solved, WhatIf};
 use crate::Error;
+use crate::allocate::Allocator;
 use crate::cluster::{Cluster, Pool};
 use crate::options::Options;
 use crate::placement::Placement;
@@ -204,23 +205,14 @@ impl Search<'_, '_> {
         })
     }
 
-    /// So many units more; without the search for close calls where only the bound is asked for.
-    fn at(
-        &mut self,
-        pool: &Pool,
-        resource: Resource,
-        unit: f64,
-        units: f64,
-        options: Options,
-    ) -> Result<Solved, Error> {
+    /// The cluster with so many units more.
+    fn cluster(&self, pool: &Pool, resource: Resource, unit: f64, units: f64) -> Result<Cluster, Error> {
         let cluster = self.whatif.allocator.cluster();
-        let cluster = if resource == Resource::GpuSlots {
-            resized(cluster, &pool.id, units as i64)?
+        if resource == Resource::GpuSlots {
+            resized(cluster, &pool.id, units as i64)
         } else {
-            with_host(cluster, &pool.id, resource, unit * units)
-        };
-        self.solves += 1;
-        self.whatif.solve(cluster, options, self.whatif.jobs)
+            Ok(with_host(cluster, &pool.id, resource, unit * units))
+        }
     }
 
     fn marginal(
@@ -231,7 +223,9 @@ impl Search<'_, '_> {
         unit: f64,
         sign: f64,
     ) -> Result<Marginal, Error> {
-        let solved = self.at(pool, price.resource, unit, sign, self.options.clone())?;
+        let cluster = self.cluster(pool, price.resource, unit, sign)?;
+        self.solves += 1;
+        let solved = self.whatif.solve(cluster, self.options.clone(), self.whatif.jobs)?;
         let (mut base, mut other) = (base.side(), solved.side());
         if sign > 0.0 {
             Side::order(&mut base, &mut other);
@@ -259,9 +253,12 @@ impl Search<'_, '_> {
         most: f64,
     ) -> Result<f64, Error> {
         let mut holds = |units: f64| -> Result<bool, Error> {
-            let options = Options { search: 0, ..self.options.clone() };
-            let solved = self.at(pool, price.resource, unit, sign * units, options)?;
-            Ok(on_line(base, &solved, pool, self.within))
+            let cluster = self.cluster(pool, price.resource, unit, sign * units)?;
+            let allocator = Allocator::new(cluster, self.options.clone());
+            let whatif = self.whatif;
+            let prices = allocator.bound(whatif.jobs, whatif.profiles, whatif.table, Some(&whatif.warm))?;
+            self.solves += 1;
+            Ok(on_line(base, allocator.cluster(), prices.bound, pool, self.within))
         };
         let (mut inside, mut outside, mut step) = (0.0, most + 1.0, 1.0_f64);
         while inside < most {
@@ -286,20 +283,19 @@ impl Search<'_, '_> {
 }
 
 /// Whether the bound of another capacity lies on the line of the present prices.
-fn on_line(base: &Solved, other: &Solved, pool: &Pool, within: f64) -> bool {
-    let amounts = |solved: &Solved| -> Amounts {
-        let pools = &solved.allocator.cluster().pool;
-        pools.iter().find(|known| known.id == pool.id).map(Pool::amounts).unwrap_or_default()
+fn on_line(base: &Solved, other: &Cluster, bound: f64, pool: &Pool, within: f64) -> bool {
+    let amounts = |cluster: &Cluster| -> Amounts {
+        cluster.pool.iter().find(|known| known.id == pool.id).map(Pool::amounts).unwrap_or_default()
     };
-    let (from, to) = (amounts(base), amounts(other));
+    let (from, to) = (amounts(base.allocator.cluster()), amounts(other));
     let prices = Resource::ALL.map(|resource| base.placement.prices.get(&pool.id, resource));
     let slope: f64 = (0..prices.len())
         .filter(|at| prices[*at] > 0.0 && from[*at].is_finite())
         .map(|at| prices[at] * (to[at] - from[at]))
         .sum();
-    let scale = base.placement.prices.bound.max(other.placement.prices.bound);
+    let scale = base.placement.prices.bound.max(bound);
     let line = base.placement.prices.bound + slope;
-    (other.placement.prices.bound - line).abs() <= within * scale
+    (bound - line).abs() <= within * scale
 }
 
 /// The prices of a pool, that of its slots first even where they can never be short.

@@ -10,7 +10,7 @@ use crate::allocate::Allocator;
 use crate::pairing::{PairOutcome, PairTable};
 use crate::placement::Assignment;
 use crate::provenance::Basis;
-use elastico_core::{JobId, Seed, SharingMode, WorkloadId};
+use elastico_core::{JobId, Seed, SharingMode, WorkloadId, parallel};
 use rand::RngExt as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -141,17 +141,17 @@ impl WhatIf<'_> {
                 rule: "it must be at least 1",
             });
         }
-        let mut worlds = Vec::new();
-        for draw in 0..draws {
+        let drawn = parallel::map(draws as usize, |draw| {
             // One stream per draw, consumed in the order of the table: the same on every machine.
             let mut random = seed.stream("robust", &[&draw.to_string()]);
             let mut factors = BTreeMap::new();
-            worlds.push(self.world(|cell| {
+            self.world(|cell| {
                 *factors
                     .entry(cell.clone())
                     .or_insert_with(|| [(); 2].map(|()| 1.0 + error * random.random_range(-1.0..=1.0)))
-            })?);
-        }
+            })
+        });
+        let worlds = drawn.into_iter().collect::<Result<Vec<_>, _>>()?;
         let used: BTreeSet<Cell> = self.cells().collect();
         let worst =
             self.world(|cell| if used.contains(cell) { [1.0 + error; 2] } else { [1.0 - error; 2] })?;
@@ -189,8 +189,7 @@ impl WhatIf<'_> {
     fn world(&self, mut factor: impl FnMut(&Cell) -> [f64; 2]) -> Result<World, Error> {
         let truth = self.perturbed(&mut factor);
         let allocator = Allocator::new(self.allocator.cluster().clone(), self.allocator.options().clone());
-        let solved =
-            allocator.solve_with(self.jobs, self.profiles, truth.as_ref(), Some(&self.before.prices))?;
+        let (solved, _) = allocator.solve_warm(self.jobs, self.profiles, truth.as_ref(), Some(&self.warm))?;
         let mut value = 0.0;
         let mut breached = Vec::new();
         for assignment in &self.before.assignments {

@@ -255,7 +255,7 @@ impl Sizes<'_, '_> {
             Target::Value(_) => format!("the value is {:.3}, the bound {:.3}", side.value, side.bound),
         };
         let first = never.first().map_or(String::new(), |waiting| {
-            format!("; {} can never run here, first {}: {}", never.len(), waiting.job, waiting.detail)
+            format!("; {} can never run here, first {}: {}", never.len(), waiting.job, waiting.detail())
         });
         format!("with {} nodes, enough for the largest shape of every job, {reaches}{first}", point.nodes)
     }

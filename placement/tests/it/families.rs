@@ -278,7 +278,7 @@ fn scarce_network_and_host_cores_have_a_price() {
         placement.prices.prices.iter().find(|price| price.resource.as_str() == "network_bytes_per_second");
     assert!(price.is_some_and(|price| price.value_per_unit > 0.0));
     let none = solve(&text.replace("= 1e9", "= 20e9"), &cluster, Options::default(), None);
-    assert!(none.waiting[0].detail.contains("bytes/s of network per node"), "{}", none.waiting[0].detail);
+    assert!(none.waiting[0].detail().contains("bytes/s of network per node"), "{}", none.waiting[0].detail());
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What both forests share: sub-forests over threads.
 
 use super::{ForestOptions, TreeMean, TreeTarget};
+use crate::Error;
 use crate::matrix::Matrix;
-use crate::{Error, parallel};
 use elastico_core::Seed;
+use elastico_core::parallel;
 use elastico_models::{Aggregate, Forest, Tree, round_down};
 use rand::RngExt as _;
 use smartcore::linalg::basic::matrix::DenseMatrix;

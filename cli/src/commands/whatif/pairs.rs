@@ -58,11 +58,10 @@ pub(super) fn partner_table(answer: &PartnersAnswer) -> Table {
         vec![
             Column::text("co_runner"),
             Column::text("verdict"),
-            Column::text("sharing").label("best sharing"),
-            Column::number("slowdown", ""),
+            Column::text("sharing"),
+            Column::number("slowdown", "").label("slowed"),
             Column::number("upper", ""),
-            Column::number("co_runner_slowdown", "").label("its slowdown"),
-            Column::number("stp", "").label("STP"),
+            Column::number("co_runner_slowdown", "").label("its own"),
         ],
     );
     for partner in &answer.partners {
@@ -75,7 +74,6 @@ pub(super) fn partner_table(answer: &PartnersAnswer) -> Table {
             number(best.map(|way| way.slowdown[0])),
             number(best.map(|way| way.upper[0])),
             number(best.map(|way| way.slowdown[1])),
-            number(best.map(|way| way.stp)),
         ]);
     }
     table

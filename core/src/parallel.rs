@@ -1,23 +1,14 @@
-//! Work over chunks of jobs on all cores, with the same result on any number of them.
+//! Independent pieces of work over scoped threads, results in order: the same on any number of cores.
 
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Jobs of a chunk: fixed, so that sums over chunks do not depend on the number of threads.
-const CHUNK: usize = 2_048;
-
-/// Calls `work` for ranges that cover 0..`count`; results in order.
-pub(crate) fn chunks<T: Send>(count: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
-    chunks_of(count, CHUNK, work)
-}
-
-/// The same for ranges of another size, where a job is more work.
-pub(crate) fn chunks_of<T: Send>(
-    count: usize,
-    size: usize,
-    work: impl Fn(Range<usize>) -> T + Sync,
-) -> Vec<T> {
+/// Calls `work` for ranges of `size` that cover 0..`count`; results in order.
+///
+/// The ranges do not depend on the number of threads, so neither do sums over them.
+pub fn chunks<T: Send>(count: usize, size: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+    let size = size.max(1);
     let total = count.div_ceil(size);
     let range = |chunk: usize| chunk * size..((chunk + 1) * size).min(count);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(total);
@@ -46,21 +37,20 @@ pub(crate) fn chunks_of<T: Send>(
     slots.into_iter().filter_map(|slot| slot.into_inner().ok().flatten()).collect()
 }
 
-/// The same for one result per item.
-pub(crate) fn map<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let mut parts = chunks(count, |range| range.map(&work).collect::<Vec<T>>());
-    if parts.len() == 1 { parts.swap_remove(0) } else { parts.into_iter().flatten().collect() }
+/// Calls `work` for 0..`count`, each a piece of its own; results in order.
+pub fn map<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    chunks(count, 1, |range| work(range.start))
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn results_keep_their_order() {
-        for count in [0, 1, 2_048, 2_049, 10_000] {
-            assert_eq!(
-                super::map(count, |index| index * 2),
-                (0..count).map(|index| index * 2).collect::<Vec<_>>()
-            );
+        for count in [0, 1, 100, 2_049] {
+            let doubled: Vec<usize> = (0..count).map(|index| index * 2).collect();
+            assert_eq!(super::map(count, |index| index * 2), doubled);
+            let parts = super::chunks(count, 64, |range| range.map(|index| index * 2).collect::<Vec<_>>());
+            assert_eq!(parts.concat(), doubled);
         }
     }
 }

@@ -1,0 +1,112 @@
+//! A job that waits, and why. The sentence is made when it is read: of a long queue nobody reads all.
+
+use super::{Entry, WaitReason};
+use elastico_core::JobId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One job that waits.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "Record", into = "Record")]
+#[schemars(with = "Record")]
+pub struct Waiting {
+    /// The job.
+    pub job: JobId,
+    /// Why.
+    pub reason: WaitReason,
+    /// When it would enter; absent where it has no shape.
+    pub entry: Option<Entry>,
+    said: Said,
+}
+
+/// What there is to say beyond the entry.
+#[derive(Clone, Debug)]
+pub(crate) enum Said {
+    Text(String),
+    /// The job has no weight.
+    Worthless,
+    /// Its best shape costs more than it is worth.
+    PricedOut,
+    /// So many GPUs are free, and not as it needs them.
+    Torn {
+        free: f64,
+    },
+    /// It is worth its price, as are those that run.
+    Tie,
+}
+
+/// The job as files have it.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Waiting")]
+pub(super) struct Record {
+    /// The job.
+    #[schemars(with = "String")]
+    job: JobId,
+    /// Why.
+    reason: WaitReason,
+    /// The same in words, with numbers.
+    detail: String,
+    /// When it would enter; absent where it has no shape.
+    entry: Option<Entry>,
+}
+
+impl From<Record> for Waiting {
+    fn from(record: Record) -> Self {
+        let Record { job, reason, detail, entry } = record;
+        Self { job, reason, entry, said: Said::Text(detail) }
+    }
+}
+
+impl From<Waiting> for Record {
+    fn from(waiting: Waiting) -> Self {
+        let detail = waiting.detail();
+        let Waiting { job, reason, entry, .. } = waiting;
+        Self { job, reason, detail, entry }
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.job == other.job
+            && self.reason == other.reason
+            && self.entry == other.entry
+            && self.detail() == other.detail()
+    }
+}
+
+impl Waiting {
+    pub(crate) const fn new(job: JobId, reason: WaitReason, said: Said, entry: Option<Entry>) -> Self {
+        Self { job, reason, entry, said }
+    }
+
+    /// The reason in words, with numbers.
+    pub fn detail(&self) -> String {
+        let Some(entry) = &self.entry else {
+            return match &self.said {
+                Said::Text(text) => text.clone(),
+                _ => self.reason.as_str().to_owned(),
+            };
+        };
+        match &self.said {
+            Said::Text(text) => text.clone(),
+            Said::Worthless => "its weight is 0".to_owned(),
+            Said::PricedOut => format!(
+                "its best shape, {} GPU{} of {}, is worth {:.3} and costs {:.3}; it enters when a GPU costs {:.3} instead of {:.3}",
+                entry.gpus,
+                if entry.gpus == 1 { "" } else { "s" },
+                entry.pool,
+                entry.value,
+                entry.price,
+                entry.entry_slot_price,
+                entry.slot_price
+            ),
+            Said::Torn { free } => {
+                format!("{free:.0} GPUs of {} are free, but not as its shape needs them on nodes", entry.pool)
+            }
+            Said::Tie => format!(
+                "worth {:.3} at a price of {:.3}, no more than the jobs that fill {}",
+                entry.value, entry.price, entry.pool
+            ),
+        }
+    }
+}
