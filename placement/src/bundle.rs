@@ -127,22 +127,10 @@ impl<'a> Oracle<'a> {
                 }
             }
         }
-        // Integral: edges chosen from both sides first, then the rest by gain.
-        let mut weight = vec![0.0_f64; edges.len()];
-        for (edge, part) in &matching.chosen {
-            weight[*edge] += part;
-        }
-        let mut order: Vec<usize> = (0..edges.len()).filter(|edge| weight[*edge] > 0.0).collect();
-        order.sort_by(|a, b| {
-            weight[*b].total_cmp(&weight[*a]).then(edges[*b].gain.total_cmp(&edges[*a].gain)).then(a.cmp(b))
-        });
-        for edge in order {
+        for edge in matching.whole(jobs, &edges) {
             let edge = &edges[edge];
-            let free = |job: usize| !matches!(choices[job], Choice::Pair(_));
-            if free(edge.a) && free(edge.b) {
-                choices[edge.a] = Choice::Pair(edge.pair);
-                choices[edge.b] = Choice::Pair(edge.pair);
-            }
+            choices[edge.a] = Choice::Pair(edge.pair);
+            choices[edge.b] = Choice::Pair(edge.pair);
         }
         for (sum, price) in surplus.iter_mut().zip(&matching.price) {
             *sum += price;

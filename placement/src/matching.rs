@@ -8,6 +8,7 @@
 //! what is still tight stays matched, and only who is out of balance is matched anew, first from the one side, then from the other.
 
 mod paths;
+mod whole;
 
 use paths::{NONE, Paths, Side};
 
@@ -197,8 +198,18 @@ mod tests {
             let primal: f64 = matching.chosen.iter().map(|(edge, part)| part * edges[*edge].gain).sum();
             assert!(bound >= optimum - 1e-12);
             assert!((bound - primal).abs() < 1e-9, "{bound} {primal}");
+            let whole = matching.whole(nodes, &edges);
+            let mut taken = vec![false; nodes];
+            for edge in &whole {
+                for node in [edges[*edge].a, edges[*edge].b] {
+                    assert!(!std::mem::replace(&mut taken[node], true), "node {node} twice");
+                }
+            }
+            let gained: f64 = whole.iter().map(|edge| edges[*edge].gain).sum();
+            assert!(gained <= optimum + 1e-9 && gained >= primal * 2.0 / 3.0 - 1e-9, "{gained} {primal}");
             if bipartite {
                 assert!((bound - optimum).abs() < 1e-9);
+                assert!((gained - optimum).abs() < 1e-9);
             }
         }
     }

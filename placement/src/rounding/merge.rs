@@ -39,7 +39,7 @@ impl Rounder<'_> {
         let mut left = Vec::new();
         for group in groups {
             if group.value > 0.0 && self.bears(state, &[&group]) {
-                self.take_over(state, &group, other);
+                Self::take_over(state, &group, other);
             } else {
                 left.push(group);
             }
@@ -64,7 +64,7 @@ impl Rounder<'_> {
                 .max_by(|a, b| left[*a].value.total_cmp(&left[*b].value).then(b.cmp(a)));
             if let Some(second) = second {
                 for group in [first, second] {
-                    self.take_over(state, &left[group], other);
+                    Self::take_over(state, &left[group], other);
                     taken[group] = true;
                 }
             }
@@ -90,7 +90,7 @@ impl Rounder<'_> {
         })
     }
 
-    fn take_over(&self, state: &mut Rounded, group: &Group, other: &[Choice]) {
+    fn take_over(state: &mut Rounded, group: &Group, other: &[Choice]) {
         for job in &group.jobs {
             state.choices[*job] = other[*job];
         }
