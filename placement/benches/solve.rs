@@ -155,9 +155,21 @@ fn sequential(allocator: &Allocator, jobs: &Jobs, table: &PairTable, exclusive: 
 fn arrivals(_: &mut Criterion) {
     let options = Options::default();
     let made = generate(size(2_500, 2_500, 4_096, 2, 4), Seed(1), &[]);
-    let allocator = Allocator::new(made.cluster.clone(), options);
+    time_arrivals("4,096 GPUs, no pairs", &made, None, &options);
+    // As a cluster has it: thousands of jobs of a few dozen workloads.
+    let mut made = generate(size(2_000, 2_000, 4_096, 2, 4), Seed(1), &[]);
+    let classes = generate(size(32, 32, 64, 2, 4), Seed(2), &options.sharing);
+    for (at, job) in made.jobs.job.iter_mut().enumerate() {
+        let of_kind = classes.jobs.job.iter().filter(|class| class.kind == job.kind);
+        job.workload = of_kind.cycle().nth(at % 32).and_then(|class| class.workload.clone());
+    }
+    time_arrivals("4,096 GPUs, with pairs", &made, Some(&classes.table), &options);
+}
+
+fn time_arrivals(name: &str, made: &Generated, table: Option<&PairTable>, options: &Options) {
+    let allocator = Allocator::new(made.cluster.clone(), options.clone());
     let profiles = Profiles::default();
-    let mut session = Session::new(&allocator, &profiles, None).expect("valid options");
+    let mut session = Session::new(&allocator, &profiles, table).expect("valid options");
     for job in &made.jobs.job {
         session.submit(job.clone()).expect("a new job");
     }
@@ -171,12 +183,41 @@ fn arrivals(_: &mut Criterion) {
     }
     seconds.sort_by(f64::total_cmp);
     let at = |share: f64| seconds[(share * (seconds.len() - 1) as f64) as usize] * 1e6;
+    println!("arrival, {name}: median {:.0} us, p99 {:.0} us (n 10,000)", at(0.5), at(0.99));
+}
+
+/// Rounds of a simulator: 64 GPUs, 150 jobs with pairs, one job exchanged before each.
+fn rounds(_: &mut Criterion) {
+    let options = Options::default();
+    let made = generate(size(75, 75, 64, 1, 4), Seed(1), &options.sharing);
+    let allocator = Allocator::new(made.cluster.clone(), options);
+    let profiles = Profiles::default();
+    let mut session = Session::new(&allocator, &profiles, Some(&made.table)).expect("valid options");
+    for job in &made.jobs.job {
+        session.submit(job.clone()).expect("a new job");
+    }
+    session.solve().expect("a valid instance");
+    let mut seconds: Vec<f64> = Vec::new();
+    let (mut gap, mut restarts) = (0.0_f64, 0);
+    for job in made.jobs.job.iter().cycle().take(300) {
+        session.finish(job.id.as_str()).expect("the job is here");
+        session.submit(job.clone()).expect("the job left");
+        let begin = Instant::now();
+        let placement = black_box(session.solve().expect("a valid instance"));
+        seconds.push(begin.elapsed().as_secs_f64());
+        gap = gap.max(placement.gap);
+        restarts += placement.assignments.iter().filter(|run| run.restarts).count();
+    }
+    seconds.sort_by(f64::total_cmp);
+    let at = |share: f64| seconds[(share * (seconds.len() - 1) as f64) as usize] * 1e3;
     println!(
-        "arrival at 4,096 GPUs, prices kept: median {:.0} us, p99 {:.0} us (n 10,000)",
+        "round at 64 GPUs, 150 jobs, pairs: median {:.1} ms, p99 {:.1} ms, largest gap {:.3} %, {:.2} restarts a round (n 300)",
         at(0.5),
-        at(0.99)
+        at(0.99),
+        gap * 100.0,
+        restarts as f64 / 300.0
     );
 }
 
-criterion_group!(benches, shapes, pairs, arrivals);
+criterion_group!(benches, shapes, pairs, arrivals, rounds);
 criterion_main!(benches);

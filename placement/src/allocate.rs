@@ -123,7 +123,7 @@ impl Allocator {
         earlier: Option<&Warm>,
     ) -> Result<(Placement, Warm), Error> {
         let (instance, dual) = self.price(jobs, profiles, table, earlier)?;
-        let nodes = round_and_place(&instance, &dual);
+        let (_, nodes) = seat(&instance, &dual);
         let model = table.and_then(|table| table.model().cloned());
         let workloads: BTreeSet<_> = jobs.job.iter().filter_map(|job| job.workload.as_ref()).collect();
         let kinds = workloads.into_iter().flat_map(|workload| {
@@ -174,10 +174,12 @@ impl Allocator {
     }
 }
 
-/// Rounds, searches and seats; tries again with head room where nodes were too torn, and keeps the best.
-fn round_and_place<'a>(instance: &'a Instance<'_>, dual: &Dual) -> Nodes<'a> {
+/// Rounds, searches and seats; tries again with head room where nodes were too torn, and keeps the best. Beside it stands
+/// the best value without nodes.
+pub(crate) fn seat<'a>(instance: &'a Instance<'_>, dual: &Dual) -> (f64, Nodes<'a>) {
     let problem = &instance.problem;
     let mut best: Option<Nodes<'a>> = None;
+    let mut of_pools = 0.0_f64;
     for headroom in [1.0, 0.97, 0.94] {
         let capacity: Vec<Amounts> = problem
             .capacity
@@ -189,6 +191,7 @@ fn round_and_place<'a>(instance: &'a Instance<'_>, dual: &Dual) -> Nodes<'a> {
         let options = instance.options;
         let tolerance = options.tolerance.max(SEARCHED_GAP);
         rounder.search(&mut rounded, tolerance, options.search, options.seed);
+        of_pools = of_pools.max(rounded.value);
         let mut nodes = Nodes::new(instance);
         let failed = nodes.place(&rounded.choices, dual);
         if best.as_ref().is_none_or(|best| nodes.value > best.value) {
@@ -198,7 +201,7 @@ fn round_and_place<'a>(instance: &'a Instance<'_>, dual: &Dual) -> Nodes<'a> {
             break;
         }
     }
-    best.unwrap_or_else(|| Nodes::new(instance))
+    (of_pools, best.unwrap_or_else(|| Nodes::new(instance)))
 }
 
 fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, basis: Basis) -> Placement {

@@ -16,6 +16,8 @@ use proptest::prelude::*;
 mod generator;
 use generator::{Generated, Size, generate};
 
+mod certificate;
+
 /// The best integral solution by trying all of them.
 fn optimum(instance: &Instance<'_>) -> f64 {
     fn go(instance: &Instance<'_>, job: usize, taken: &mut Vec<bool>, left: &mut Vec<Amounts>) -> f64 {
