@@ -1,7 +1,7 @@
 use super::Policy;
 use super::rounds::Rounds;
 use crate::{Round, Shape, Target};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Muri-L (Zhao et al., SIGCOMM 2022): in every round the jobs with the least attained service, as many as two times the GPUs,
 /// are grouped with others of equal GPU count whose demands complement each other; groups run in order of priority.
@@ -48,32 +48,43 @@ impl Policy for Muri {
     }
 }
 
-/// Who goes with whom, by the heavier pair first. Whether two may share is asked of the pool that the first prefers.
+/// Who goes with whom: pairs that are there already, for moving costs a restart, then the heaviest of the kinds of jobs, and of
+/// each kind the most urgent first. Whether two may share is asked of the pool that the first prefers.
 fn pairs(round: &Round<'_, '_>, taken: &[usize]) -> BTreeMap<usize, usize> {
-    let mut by_size: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for job in taken {
-        by_size.entry(round.job(*job).gpus).or_default().push(*job);
-    }
     let mut partners = BTreeMap::new();
-    for jobs in by_size.values() {
-        let mut edges = Vec::new();
-        for (index, a) in jobs.iter().enumerate() {
-            for b in &jobs[index + 1..] {
-                let Some(shape) = round.requested(*a).first() else { continue };
-                let Some([(of_a, _), (of_b, _)]) = round.expect(*a, *b, shape.pool) else { continue };
-                let gain = 1.0 / of_a + 1.0 / of_b;
-                if gain > 1.0 {
-                    // Who shares already goes on, for moving costs a restart.
-                    edges.push((round.partner_of(*a) == Some(*b), gain, *a, *b));
-                }
+    let all: BTreeSet<usize> = taken.iter().copied().collect();
+    for job in taken {
+        if let Some(partner) = round.partner_of(*job).filter(|partner| all.contains(partner)) {
+            partners.insert(*job, partner);
+        }
+    }
+    let mut kinds: BTreeMap<(u32, u32), VecDeque<usize>> = BTreeMap::new();
+    for job in taken.iter().filter(|job| !partners.contains_key(job)) {
+        kinds.entry((round.job(*job).gpus, round.alike(*job))).or_default().push_back(*job);
+    }
+    let mut edges = Vec::new();
+    for (first, of_first) in &kinds {
+        for (second, of_second) in kinds.range(first..).filter(|(second, _)| second.0 == first.0) {
+            let (Some(a), Some(b)) = (of_first.front(), of_second.front()) else { continue };
+            let Some(shape) = round.requested(*a).first() else { continue };
+            let Some([(of_a, _), (of_b, _)]) = round.expect(*a, *b, shape.pool) else { continue };
+            let gain = 1.0 / of_a + 1.0 / of_b;
+            if gain > 1.0 {
+                edges.push((gain, *first, *second));
             }
         }
-        edges.sort_by(|x, y| y.0.cmp(&x.0).then(y.1.total_cmp(&x.1)).then((x.2, x.3).cmp(&(y.2, y.3))));
-        for (_, _, a, b) in edges {
-            if !partners.contains_key(&a) && !partners.contains_key(&b) {
-                partners.insert(a, b);
-                partners.insert(b, a);
-            }
+    }
+    edges.sort_by(|x, y| y.0.total_cmp(&x.0).then((x.1, x.2).cmp(&(y.1, y.2))));
+    for (_, first, second) in edges {
+        let mut next = |kind| kinds.get_mut(&kind).and_then(VecDeque::pop_front);
+        while let Some(a) = next(first) {
+            let Some(b) = next(second) else {
+                // The odd one may still go with another kind.
+                kinds.entry(first).or_default().push_front(a);
+                break;
+            };
+            partners.insert(a, b);
+            partners.insert(b, a);
         }
     }
     partners
