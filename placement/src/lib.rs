@@ -76,6 +76,7 @@ pub mod whatif;
 mod worth;
 
 pub use allocate::Allocator;
+pub use elastico_models::Profiles;
 pub use cluster::{Cluster, Pool};
 pub use error::Error;
 pub use explain::{EXPLANATION_SCHEMA, Explanation, Holder, PricedPartner, PricedShape};

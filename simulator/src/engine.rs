@@ -43,6 +43,9 @@ pub fn simulate_timed(
         return Err(Error::NoTable { policy: policy.name().to_owned() });
     }
     let mut implementation = policy.build()?;
+    let informed =
+        tables.filter(|_| policy.is_oracle()).map(|tables| Tables { planner: tables.truth, ..*tables });
+    let tables = informed.as_ref().or(tables);
     simulate_with(trace, cluster, policy.name(), implementation.as_mut(), tables, options)
 }
 

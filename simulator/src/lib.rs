@@ -50,7 +50,7 @@ pub use engine::{simulate, simulate_timed, simulate_with};
 pub use error::Error;
 pub use metrics::{JobOutcome, Simulation, Timing};
 pub use options::Options;
-pub use policies::{GreedyOptions, Policy, PolicyKind};
+pub use policies::{Choosing, ElasticoOptions, GreedyOptions, Pairing, Policy, PolicyKind};
 pub use rates::{Shape, ShapeRate};
 pub use round::Round;
 pub use speeds::SpeedTable;

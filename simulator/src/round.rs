@@ -155,6 +155,11 @@ impl Round<'_, '_> {
         self.engine.states[job].restarts
     }
 
+    /// Whether there is a place for a shape.
+    pub fn fits(&self, shape: Shape) -> bool {
+        self.engine.free.get(shape.pool).is_some_and(|free| free.fits(shape.gpus))
+    }
+
     /// Starts a waiting job on as many GPUs as it asks for, in the fastest pool that has them; `false` where none has.
     pub fn try_start(&mut self, job: usize) -> bool {
         let class = self.engine.states[job].class as usize;

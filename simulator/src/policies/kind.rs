@@ -1,10 +1,10 @@
 //! The policies that have a name.
 
 use super::srtf::Left;
-use super::{GreedyOptions, Policy};
+use super::{ElasticoOptions, GreedyOptions, Pairing, Policy};
 use super::{
-    best_fit, external, fifo, gavel, greedy_pairs, las, lucid, memory_fit_pairs, muri, pollux, random_pairs,
-    sia, sjf, srtf,
+    best_fit, elastico, external, fifo, gavel, greedy_pairs, las, lucid, memory_fit_pairs, muri, pollux,
+    random_pairs, sia, sjf, srtf,
 };
 use crate::Error;
 use crate::error::check;
@@ -77,6 +77,8 @@ pub enum PolicyKind {
         /// Length of a round.
         round_seconds: f64,
     },
+    /// Shapes, shadow prices and pairs solved together, or an ablation of that.
+    Elastico(ElasticoOptions),
     /// Backfill, and jobs of equal GPU counts beside one another where the planner expects a gain and no harm: ElastiCo
     /// without shapes and prices.
     GreedyPairs(GreedyOptions),
@@ -100,12 +102,13 @@ pub enum PolicyKind {
 const EXTERNAL: &str = "external:";
 
 /// Estimates of durations in published schedulers are seldom better than this.
-const NOISE: f64 = 2.0;
+pub(super) const NOISE: f64 = 2.0;
 
 impl PolicyKind {
-    /// The names that parse, besides `external:COMMAND`. Only `sjf_oracle`, `srtf_oracle` and `srsf` know durations; the
-    /// noisy ones and `lucid` know them up to a factor of 2 either way.
-    pub const NAMES: [&'static str; 18] = [
+    /// The names that parse, besides `external:COMMAND`. Only `sjf_oracle`, `srtf_oracle` and `srsf` know durations, as does
+    /// `elastico`, which takes them for the work that a job states; the noisy ones and `lucid` know them up to a factor of 2
+    /// either way.
+    pub const NAMES: [&'static str; 25] = [
         "fifo",
         "fifo_backfill",
         "best_fit",
@@ -124,6 +127,13 @@ impl PolicyKind {
         "greedy_pairs",
         "random_pairs",
         "memory_fit_pairs",
+        "elastico",
+        "elastico_noisy",
+        "elastico_oracle",
+        "elastico_no_shapes",
+        "elastico_no_prices",
+        "elastico_no_pairs",
+        "elastico_sequential",
     ];
 
     /// The policy of a name with its usual settings.
@@ -153,6 +163,9 @@ impl PolicyKind {
             "greedy_pairs" => Ok(Self::GreedyPairs(GreedyOptions::default())),
             "random_pairs" => Ok(Self::RandomPairs { seed }),
             "memory_fit_pairs" => Ok(Self::MemoryFitPairs),
+            _ if ElasticoOptions::named(name).is_some() => {
+                Ok(Self::Elastico(ElasticoOptions::named(name).unwrap_or_default()))
+            }
             _ if name.starts_with(EXTERNAL) => {
                 Ok(Self::External { name: name.to_owned(), timeout_seconds: 10.0 })
             }
@@ -179,6 +192,7 @@ impl PolicyKind {
             Self::Lucid { error_factor, .. } if *error_factor > 1.0 => "lucid",
             Self::Lucid { .. } => "lucid_oracle",
             Self::Muri { .. } => "muri",
+            Self::Elastico(options) => options.name(),
             Self::GreedyPairs(_) => "greedy_pairs",
             Self::RandomPairs { .. } => "random_pairs",
             Self::MemoryFitPairs => "memory_fit_pairs",
@@ -186,17 +200,27 @@ impl PolicyKind {
         }
     }
 
+    /// Whether it plans with the truth instead of the planner.
+    pub const fn is_oracle(&self) -> bool {
+        matches!(self, Self::Elastico(ElasticoOptions { oracle: true, .. }))
+    }
+
     /// Whether it puts jobs beside one another, and so needs tables of slowdowns. A program may do so where there are any.
     pub const fn colocates(&self) -> bool {
-        matches!(
+        let elastico_shares = matches!(
             self,
-            Self::Gavel { shares_space: true, .. }
-                | Self::Lucid { .. }
-                | Self::Muri { .. }
-                | Self::GreedyPairs(_)
-                | Self::RandomPairs { .. }
-                | Self::MemoryFitPairs
-        )
+            Self::Elastico(ElasticoOptions { pairing: Pairing::Joint | Pairing::Sequential, .. })
+        );
+        elastico_shares
+            || matches!(
+                self,
+                Self::Gavel { shares_space: true, .. }
+                    | Self::Lucid { .. }
+                    | Self::Muri { .. }
+                    | Self::GreedyPairs(_)
+                    | Self::RandomPairs { .. }
+                    | Self::MemoryFitPairs
+            )
     }
 
     pub(crate) fn build(&self) -> Result<Box<dyn Policy>, Error> {
@@ -247,6 +271,7 @@ impl PolicyKind {
                 length(*round_seconds)?;
                 Box::new(muri::Muri::new(*round_seconds))
             }
+            Self::Elastico(options) => Box::new(elastico::Elastico::new(options)?),
             Self::GreedyPairs(options) => Box::new(greedy_pairs::GreedyPairs::new(options)?),
             Self::RandomPairs { seed } => Box::new(random_pairs::RandomPairs::new(*seed)),
             Self::MemoryFitPairs => Box::new(memory_fit_pairs::MemoryFitPairs),

@@ -2,6 +2,7 @@
 
 mod best_fit;
 mod configurations;
+mod elastico;
 mod estimates;
 mod external;
 mod fifo;
@@ -21,6 +22,7 @@ mod sia;
 mod sjf;
 mod srtf;
 
+pub use elastico::{Choosing, ElasticoOptions, Pairing};
 pub use greedy_pairs::GreedyOptions;
 pub use kind::PolicyKind;
 
