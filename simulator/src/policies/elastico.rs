@@ -1,5 +1,6 @@
 //! ElastiCo: prices choose one shape for each job, and co-locate only what the planner calls safe.
 
+mod cells;
 mod greedy;
 mod market;
 
@@ -8,9 +9,9 @@ use super::kind::NOISE;
 use crate::error::check;
 use crate::rates::Shape;
 use crate::{Error, Round};
+use cells::{Candidate, Cells};
 use elastico_core::Seed;
 use elastico_placement::PairKinds;
-use market::Market;
 use rand::RngExt as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -61,6 +62,8 @@ pub struct ElasticoOptions {
     pub horizon_seconds: f64,
     /// Waiting jobs that a solution looks at, for each GPU of the cluster.
     pub candidates_per_gpu: f64,
+    /// GPUs of a part of the cluster that is solved by itself; larger is better and slower.
+    pub cell_gpus: f64,
     /// Whether a job may run on another number of GPUs than it asks for.
     pub shapes: bool,
     /// How shapes are chosen.
@@ -86,6 +89,7 @@ impl Default for ElasticoOptions {
             period_seconds: 300.0,
             horizon_seconds: 600.0,
             candidates_per_gpu: 2.0,
+            cell_gpus: 64.0,
             shapes: true,
             choosing: Choosing::Prices,
             pairing: Pairing::Joint,
@@ -142,6 +146,7 @@ impl ElasticoOptions {
         check(|| "period_seconds".to_owned(), self.period_seconds, 0.0, "0 or more")?;
         check(|| "horizon_seconds".to_owned(), self.horizon_seconds, f64::MIN_POSITIVE, "above 0")?;
         check(|| "candidates_per_gpu".to_owned(), self.candidates_per_gpu, 0.0, "0 or more")?;
+        check(|| "cell_gpus".to_owned(), self.cell_gpus, 1.0, "1 or more")?;
         check(|| "error_factor".to_owned(), self.error_factor, 1.0, "1 or more")?;
         if (0.0..=1.0).contains(&self.urgency) {
             Ok(())
@@ -164,7 +169,7 @@ const TRIES: usize = 64;
 #[derive(Debug)]
 pub(super) struct Elastico {
     options: ElasticoOptions,
-    market: Option<Market>,
+    cells: Option<Cells>,
     solved: Option<f64>,
     /// By how much the work of each job is misjudged.
     errors: BTreeMap<usize, f64>,
@@ -173,7 +178,7 @@ pub(super) struct Elastico {
 impl Elastico {
     pub(super) fn new(options: &ElasticoOptions) -> Result<Self, Error> {
         options.check()?;
-        Ok(Self { options: options.clone(), market: None, solved: None, errors: BTreeMap::new() })
+        Ok(Self { options: options.clone(), cells: None, solved: None, errors: BTreeMap::new() })
     }
 
     /// What a unit of the job's rate is worth.
@@ -216,10 +221,16 @@ impl Elastico {
         jobs.sort_unstable();
         let targets = match self.options.choosing {
             Choosing::Prices => {
-                let weights: Vec<f64> = jobs.iter().map(|job| self.weight(round, *job)).collect();
-                let shapes = jobs.iter().map(|job| self.shapes(round, *job)).collect::<Vec<_>>();
-                let Some(market) = self.market.as_mut() else { return };
-                match market.solve(round, &jobs, &weights, &shapes) {
+                let candidates: Vec<Candidate> = jobs
+                    .into_iter()
+                    .map(|job| Candidate {
+                        job,
+                        weight: self.weight(round, job),
+                        shapes: self.shapes(round, job),
+                    })
+                    .collect();
+                let Some(cells) = self.cells.as_mut() else { return };
+                match cells.solve(round, candidates) {
                     Ok(targets) => targets,
                     Err(error) => {
                         round.abort(error.into());
@@ -268,7 +279,7 @@ impl Elastico {
             if !round.fits(shape) {
                 continue;
             }
-            let price = self.market.as_ref().map_or(0.0, |market| market.slot_price(shape.pool));
+            let price = self.cells.as_ref().map_or(0.0, |cells| cells.slot_price(job, shape.pool));
             let gain = weight * rate - price * f64::from(shape.gpus);
             if best.is_none_or(|(value, _)| gain > value) {
                 best = Some((gain, shape));
@@ -325,7 +336,7 @@ impl Policy for Elastico {
                 self.errors.insert(job, self.options.error_factor.powf(exponent));
             }
         }
-        self.market.get_or_insert_with(|| Market::new(&self.options, round.cluster())).meet(round);
+        self.cells.get_or_insert_with(|| Cells::new(&self.options, round.cluster())).meet(round);
         if self.due(round) <= round.now() {
             self.solve(round);
             self.solved = Some(round.now());

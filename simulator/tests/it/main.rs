@@ -5,6 +5,7 @@
 )]
 #![expect(clippy::float_cmp, reason = "times of small runs are exact sums of whole numbers")]
 
+mod elastico;
 mod engine;
 mod external;
 mod gavel;

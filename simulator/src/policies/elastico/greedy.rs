@@ -25,7 +25,9 @@ impl Elastico {
         for &job in jobs {
             let mut own = self.shapes(round, job);
             let weight = self.weight(round, job);
-            own.iter_mut().for_each(|(_, rate)| *rate *= weight);
+            for (_, rate) in &mut own {
+                *rate *= weight;
+            }
             own.sort_by(|a, b| {
                 a.0.gpus.cmp(&b.0.gpus).then(b.1.total_cmp(&a.1)).then(a.0.pool.cmp(&b.0.pool))
             });
@@ -42,7 +44,7 @@ impl Elastico {
                 chosen.insert(*job, (shape, worth));
             }
         }
-        while let Some(step) = self.best_step(&chosen, &shapes, &free) {
+        while let Some(step) = best_step(&chosen, &shapes, &free) {
             let before = chosen[&step.job].0;
             free[step.shape.pool] -= step.shape.gpus - before.gpus;
             chosen.insert(step.job, (step.shape, step.worth));
@@ -53,33 +55,6 @@ impl Elastico {
             self.join(round, &ranked, &shapes, &chosen, &mut targets);
         }
         targets.into_iter().collect()
-    }
-
-    /// The step within its pool that adds most for each GPU.
-    fn best_step(
-        &self,
-        chosen: &BTreeMap<usize, (Shape, f64)>,
-        shapes: &BTreeMap<usize, Vec<(Shape, f64)>>,
-        free: &[u32],
-    ) -> Option<Step> {
-        let steps = chosen.iter().flat_map(|(job, (now, worth))| {
-            shapes[job].iter().filter_map(move |(shape, more)| {
-                let is_step = shape.pool == now.pool
-                    && shape.gpus > now.gpus
-                    && shape.gpus - now.gpus <= free[shape.pool]
-                    && more > worth;
-                is_step.then(|| Step {
-                    density: (more - worth) / f64::from(shape.gpus - now.gpus),
-                    job: *job,
-                    shape: *shape,
-                    worth: *more,
-                })
-            })
-        });
-        steps.max_by(|a, b| match a.density.total_cmp(&b.density) {
-            Ordering::Equal => b.job.cmp(&a.job),
-            other => other,
-        })
     }
 
     fn join(
@@ -108,4 +83,30 @@ impl Elastico {
             }
         }
     }
+}
+
+/// The step within its pool that adds most for each GPU.
+fn best_step(
+    chosen: &BTreeMap<usize, (Shape, f64)>,
+    shapes: &BTreeMap<usize, Vec<(Shape, f64)>>,
+    free: &[u32],
+) -> Option<Step> {
+    let steps = chosen.iter().flat_map(|(job, (now, worth))| {
+        shapes[job].iter().filter_map(move |(shape, more)| {
+            let is_step = shape.pool == now.pool
+                && shape.gpus > now.gpus
+                && shape.gpus - now.gpus <= free[shape.pool]
+                && more > worth;
+            is_step.then(|| Step {
+                density: (more - worth) / f64::from(shape.gpus - now.gpus),
+                job: *job,
+                shape: *shape,
+                worth: *more,
+            })
+        })
+    });
+    steps.max_by(|a, b| match a.density.total_cmp(&b.density) {
+        Ordering::Equal => b.job.cmp(&a.job),
+        other => other,
+    })
 }

@@ -1,5 +1,6 @@
 //! The simulator's jobs as the allocator knows jobs, and its answer as targets.
 
+use super::cells::Candidate;
 use super::{ElasticoOptions, Pairing};
 use crate::rates::Shape;
 use crate::{ClusterSpec, Round, Target, TraceJob};
@@ -41,13 +42,15 @@ pub(super) fn may_share(pairs: PairKinds, a: &TraceJob, b: &TraceJob) -> bool {
 }
 
 impl Market {
-    pub(super) fn new(options: &ElasticoOptions, cluster: &ClusterSpec) -> Self {
+    /// The part `cell` of `count` equal ones of the cluster.
+    pub(super) fn new(options: &ElasticoOptions, cluster: &ClusterSpec, cell: u32, count: u32) -> Self {
+        let until = |nodes: u32, cell: u32| (u64::from(nodes) * u64::from(cell) / u64::from(count)) as u32;
         let device =
             |device: &Option<String>, pool: &PoolId| device.clone().unwrap_or_else(|| pool.to_string());
         let pool = cluster.pools().iter().map(|pool| Pool {
             id: pool.id.clone(),
             device: device(&pool.device, &pool.id),
-            nodes: pool.nodes,
+            nodes: until(pool.nodes, cell + 1) - until(pool.nodes, cell),
             gpus_per_node: pool.gpus_per_node,
             gpus: None,
             host_cores: None,
@@ -95,24 +98,25 @@ impl Market {
         slots.find(|price| price.pool == self.pools[pool]).map_or(0.0, |price| price.value_per_unit)
     }
 
-    /// Every job of `jobs` gets a target.
+    /// Every candidate gets a target that the cell could hold at all.
     pub(super) fn solve(
         &mut self,
         round: &Round<'_, '_>,
-        jobs: &[usize],
-        weights: &[f64],
-        shapes: &[Vec<(Shape, f64)>],
+        candidates: &[Candidate],
     ) -> Result<Vec<(usize, Target)>, Error> {
         if self.shares && self.table.is_none() {
             self.table = Some(self.pair_table(round));
         }
         let mut known = Jobs::default();
-        for ((job, weight), shapes) in jobs.iter().zip(weights).zip(shapes) {
-            known.job.extend(self.job(round, *job, *weight, shapes));
+        let mut targets: BTreeMap<usize, Target> = BTreeMap::new();
+        for candidate in candidates {
+            if let Some(job) = self.job(round, candidate) {
+                known.job.push(job);
+                targets.insert(candidate.job, Target::Wait);
+            }
         }
         let placement =
             self.allocator.solve_with(&known, &self.profiles, self.table.as_ref(), self.prices.as_ref())?;
-        let mut targets: BTreeMap<usize, Target> = jobs.iter().map(|job| (*job, Target::Wait)).collect();
         for assignment in &placement.assignments {
             let Some(job) = number(&assignment.job) else { continue };
             let Some(pool) = self.pools.iter().position(|pool| *pool == assignment.pool) else { continue };
@@ -124,7 +128,11 @@ impl Market {
         Ok(targets.into_iter().collect())
     }
 
-    fn job(&self, round: &Round<'_, '_>, job: usize, weight: f64, shapes: &[(Shape, f64)]) -> Option<Job> {
+    fn job(&self, round: &Round<'_, '_>, candidate: &Candidate) -> Option<Job> {
+        let Candidate { job, weight, ref shapes } = *candidate;
+        let pools = &self.allocator.cluster().pool;
+        let holds = |shape: &Shape| shape.gpus <= pools[shape.pool].gpu_count();
+        shapes.iter().find(|(shape, _)| holds(shape))?;
         let traced = round.job(job);
         let workload = self.workloads.get(&traced.workload).map(|(id, _)| id.clone());
         let mut known = Job::new(id(job)?, workload);
