@@ -11,7 +11,7 @@ use crate::pairing::find;
 use crate::placement::{Assignment, Entry, WaitReason};
 use crate::provenance::Basis;
 use crate::resources::Resource;
-use elastico_core::{JobId, SharingMode};
+use elastico_core::{JobId, SharingMode, parallel};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -169,15 +169,19 @@ impl WhatIf<'_> {
         };
         let mut remedies = Vec::new();
         if verdict == Verdict::No {
-            for trial in self.trials(job) {
-                remedies.push(self.remedy(&trial, jobs)?);
-            }
-            remedies.extend(self.fewer(job, jobs)?);
-            for pool in &self.allocator.cluster().pool {
-                remedies.extend(self.nodes(job, pool, jobs)?);
-            }
-            if !never {
-                remedies.extend(self.weight(job, jobs)?);
+            let (trials, pools) = (self.trials(job), &self.allocator.cluster().pool);
+            // The weight comes last, and helps only a job that can run at all.
+            let count = trials.len() + 1 + pools.len() + usize::from(!never);
+            let tried = parallel::map(count, |at| match trials.get(at) {
+                Some(trial) => self.remedy(trial, jobs).map(Some),
+                None if at == trials.len() => self.fewer(job, jobs),
+                None => match pools.get(at - trials.len() - 1) {
+                    Some(pool) => self.nodes(job, pool, jobs),
+                    None => self.weight(job, jobs),
+                },
+            });
+            for remedy in tried {
+                remedies.extend(remedy?);
             }
         }
         remedies.sort_by(|a: &Remedy, b: &Remedy| {
