@@ -180,9 +180,42 @@ pub enum Error {
         /// What happened.
         why: String,
     },
-    /// A comparison without policies or seeds.
-    #[error("a comparison needs at least one {0}")]
+    /// A sweep without policies or seeds, a generator without workloads.
+    #[error("at least one {0} is needed")]
     Nothing(&'static str),
+    /// A file that describes no sweep.
+    #[error("{}{}: {why}", path.display(), place.map(|(line, column)| format!(", line {line}, column {column}")).unwrap_or_default())]
+    Sweep {
+        /// The file.
+        path: PathBuf,
+        /// Line and column, from 1, where the fault is in one place.
+        place: Option<(usize, usize)>,
+        /// What is wrong.
+        why: String,
+        /// The nearest known field.
+        suggestion: Option<String>,
+    },
+    /// A folder that this sweep cannot use.
+    #[error("the folder {} {why}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        why: String,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// A file that could not be written.
+    #[error("{} could not be written", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A value that JSON cannot hold.
+    #[error("a result could not be put into JSON")]
+    Unwritable(#[source] serde_json::Error),
     /// Jobs that wait while nothing runs: a policy that starts nothing.
     #[error("{waiting} jobs wait for ever under the policy `{policy}`")]
     Stuck {
@@ -200,8 +233,10 @@ impl Hint for Error {
             Self::UnknownTrace { .. } => {
                 "name the format with --trace-format, or map the columns of a CSV file with --mapping; `elastico trace formats` lists what is known"
             }
-            Self::NotATrace { remedy, .. } => remedy,
+            Self::NotATrace { remedy, .. } | Self::Folder { remedy, .. } => remedy,
             Self::Needs { remedy, .. } | Self::Mapping { remedy, .. } => remedy,
+            Self::Sweep { suggestion: Some(near), .. } => return Some(format!("did you mean `{near}`?")),
+            Self::Sweep { .. } => "docs/guides/simulate.md shows a whole file and says what each field means",
             Self::Strict { .. } => "correct the file, or leave --strict away",
             Self::Cluster(_) => {
                 "write n32g4 for 32 nodes of 4 GPUs, or pools by their device: v100:n9g4,k80:n9g4"

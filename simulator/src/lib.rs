@@ -2,8 +2,8 @@
 //!
 //! A [`Trace`] of jobs arrives at a cluster of pools of equal nodes ([`ClusterSpec`]). At each arrival and finish a policy
 //! ([`PolicyKind`]) starts, joins, resizes or preempts jobs; [`simulate`] moves time from event to event and returns a
-//! [`Simulation`]: completion times, queueing, utilisation, harm. [`compare`] holds policies against each other on the
-//! same traces, with paired ratios.
+//! [`Simulation`]: completion times, queueing, utilisation, harm. A [`Sweep`] holds policies against each other on the same
+//! traces, over clusters, loads and seeds, with paired ratios.
 //!
 //! A job runs as its trace says on the GPUs that it asks for. Elsewhere, on another number of GPUs, or beside another job
 //! its rate comes from an [`Oracle`], of which there are two that must not be one: the *truth* moves the jobs, and the
@@ -26,7 +26,6 @@
 
 mod apply;
 mod cluster;
-mod compare;
 mod engine;
 mod error;
 mod failures;
@@ -39,13 +38,14 @@ mod policies;
 mod rates;
 mod round;
 mod speeds;
+mod statistics;
+mod sweep;
 mod tables;
 mod trace;
 mod victims;
 
 pub use apply::Target;
 pub use cluster::{ClusterSpec, PoolSpec};
-pub use compare::{Comparison, ComparisonRow, PairedRatio, compare};
 pub use engine::{simulate, simulate_timed, simulate_with};
 pub use error::Error;
 pub use metrics::{JobOutcome, Simulation, Timing};
@@ -54,11 +54,16 @@ pub use policies::{Choosing, ElasticoOptions, GreedyOptions, Pairing, Policy, Po
 pub use rates::{Shape, ShapeRate};
 pub use round::Round;
 pub use speeds::SpeedTable;
+pub use statistics::Interval;
+pub use sweep::{
+    FailedRun, PointSummary, PolicySummary, Rival, RunTiming, Scaling, ScalingOf, Sweep, SweepFolder,
+    SweepRun, SweepSummary,
+};
 pub use tables::{Knowledge, Oracle, PairSlowdown, SlowdownTable, Tables};
 pub use trace::{
-    Attempts, DeviceDemand, GavelThroughputs, GpuCount, MAPPING_TEMPLATE, PRESETS, ReadOptions,
-    SyntheticOptions, TimeUnit, TokenRate, Trace, TraceFormat, TraceJob, TraceSummary, Warning,
-    read_openb_nodes,
+    Attempts, DeviceDemand, GavelThroughputs, GpuCount, GpuShare, MAPPING_TEMPLATE, MixOptions, PRESETS,
+    ReadOptions, ShareOf, SyntheticOptions, SyntheticWorkload, TimeUnit, TokenRate, Trace, TraceFormat,
+    TraceJob, TraceSummary, Warning, read_openb_nodes,
 };
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! `elastico simulate`
 
+mod sweep;
+mod tables;
+
 use super::trace::{self, Reading, Selection};
 use crate::failure::{Ending, usage};
 use crate::output::{self, Format, Talk};
 use clap::Subcommand;
 use elastico_core::Seed;
-use elastico_report::{Column, Table, Value};
 use elastico_simulator::{
-    ClusterSpec, Comparison, Knowledge, Options, PairedRatio, PolicyKind, Simulation, SlowdownTable,
-    SpeedTable, Tables, Timing, Trace, compare, simulate_timed,
+    ClusterSpec, Knowledge, Options, PolicyKind, SlowdownTable, SpeedTable, Sweep, Tables, Timing, Trace,
+    simulate_timed,
 };
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Subcommand)]
@@ -18,6 +21,9 @@ pub(crate) enum Command {
     Run {
         #[command(flatten)]
         scene: Scene,
+        /// Stretch arrivals to this offered load
+        #[arg(long, value_name = "RATIO")]
+        load: Option<f64>,
         #[arg(long, value_name = "POLICY", help = policies_help("Who runs when"))]
         policy: String,
         /// Form of the answer
@@ -30,13 +36,47 @@ pub(crate) enum Command {
         scene: Scene,
         #[arg(long, value_delimiter = ',', required = true, value_name = "POLICY", help = policies_help("The first is the baseline"))]
         policies: Vec<String>,
+        /// Offered loads that arrivals are stretched to; the trace's own where none is given
+        #[arg(long, alias = "load", value_delimiter = ',', value_name = "RATIO")]
+        loads: Vec<f64>,
         /// Traces resampled from the given one; 1 takes the trace itself
         #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
         seeds: u64,
+        #[command(flatten)]
+        threads: Threads,
         /// Form of the answer
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
+    /// Go over clusters, loads, policies and seeds that a file describes
+    Sweep {
+        /// The description, elastico.sweep/1; docs/guides/simulate.md has one
+        file: PathBuf,
+        /// Where finished runs and the summary go
+        #[arg(long, value_name = "FOLDER")]
+        out: PathBuf,
+        /// Go on with the runs that the folder has
+        #[arg(long)]
+        resume: bool,
+        #[command(flatten)]
+        threads: Threads,
+        /// Form of the answer
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Threads {
+    /// Runs at a time; as many as there are cores where not given. Results do not depend on it
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+impl Threads {
+    fn count(&self) -> NonZeroUsize {
+        self.jobs.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -54,10 +94,6 @@ pub(crate) struct Scene {
     /// n32g4 for 32 nodes of 4 GPUs, pools as v100:n9g4,k80:n9g4, a cluster.toml, or a CSV of the Tiresias family
     #[arg(long, value_name = "CLUSTER")]
     cluster: String,
-
-    /// Stretch arrivals to this offered load
-    #[arg(long, value_name = "RATIO")]
-    load: Option<f64>,
 
     /// Slowdowns that happen (our JSON or Gavel's); needed by policies that co-locate
     #[arg(long, value_name = "FILE")]
@@ -142,9 +178,8 @@ fn policies_help(what: &str) -> String {
 struct Read {
     trace: Trace,
     cluster: ClusterSpec,
-    truth: Knowledge,
-    planner: Knowledge,
-    has_tables: bool,
+    truth: (Option<SlowdownTable>, Option<SpeedTable>),
+    planner: (Option<SlowdownTable>, Option<SpeedTable>),
     options: Options,
 }
 
@@ -165,9 +200,6 @@ impl Scene {
         let mut trace = trace::read(&self.trace, &self.reading, &self.selection, talk)?;
         let path = Path::new(&self.cluster);
         let cluster = if path.is_file() { ClusterSpec::read(path)? } else { self.cluster.parse()? };
-        if let Some(load) = self.load {
-            trace = trace.at_load(load, &cluster)?;
-        }
         let slowdowns = |file: &Option<PathBuf>| file.as_deref().map(SlowdownTable::read).transpose();
         let speeds =
             |file: Option<&Path>| file.map(|file| SpeedTable::read(file, &self.speeds_on)).transpose();
@@ -188,50 +220,51 @@ impl Scene {
             Some(file) => speeds(Some(file))?,
             None => happens.clone(),
         };
-        let has_tables = self.truth.is_some() || happens.is_some();
         Ok(Read {
             trace,
             cluster,
-            truth: Knowledge::new(slowdowns(&self.truth)?, happens),
-            planner: Knowledge::new(slowdowns(&self.planner)?, believed),
-            has_tables,
+            truth: (slowdowns(&self.truth)?, happens),
+            planner: (slowdowns(&self.planner)?, believed),
             options: self.costs.options(),
         })
     }
 }
 
-impl Read {
-    fn tables(&self) -> Option<Tables<'_>> {
-        self.has_tables.then_some(Tables { truth: &self.truth, planner: &self.planner })
-    }
-}
-
 pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
-        Command::Run { scene, policy, format } => {
+        Command::Run { scene, load, policy, format } => {
             let policy = PolicyKind::parse(policy)?;
-            let read = scene.read(policy.colocates(), talk)?;
-            let tables = read.tables();
+            let mut read = scene.read(policy.colocates(), talk)?;
+            if let Some(load) = load {
+                read.trace = read.trace.at_load(*load, &read.cluster)?;
+            }
+            let has_tables = read.truth.0.is_some() || read.truth.1.is_some();
+            let truth = Knowledge::new(read.truth.0, read.truth.1);
+            let planner = Knowledge::new(read.planner.0, read.planner.1);
+            let tables = has_tables.then_some(Tables { truth: &truth, planner: &planner });
             let (result, timing) =
                 simulate_timed(&read.trace, &read.cluster, &policy, tables.as_ref(), &read.options)?;
             talk.say(speed(&timing));
-            output::answer(*format, &result, &[run_table(&result)])?;
+            output::answer(*format, &result, &[tables::run(&result)])?;
+            Ok(Ending::Done)
         }
-        Command::Compare { scene, policies, seeds, format } => {
+        Command::Compare { scene, policies, loads, seeds, threads, format } => {
             let policies =
                 policies.iter().map(|name| PolicyKind::parse(name)).collect::<Result<Vec<_>, _>>()?;
             let read = scene.read(policies.iter().any(PolicyKind::colocates), talk)?;
-            let tables = read.tables();
-            let traces = if *seeds == 1 {
-                vec![read.trace.clone()]
-            } else {
-                (0..*seeds).map(|seed| read.trace.resample(Seed(seed))).collect::<Result<Vec<_>, _>>()?
-            };
-            let result = compare(&traces, &read.cluster, &policies, tables.as_ref(), &read.options)?;
-            output::answer(*format, &result, &[comparison_table(&result)])?;
+            let loads: Vec<Option<f64>> =
+                if loads.is_empty() { vec![None] } else { loads.iter().copied().map(Some).collect() };
+            let (truth, planner) = (read.truth, read.planner);
+            let tables = (truth.0, truth.1, planner.0, planner.1);
+            let sweep =
+                Sweep::of_trace(read.trace, read.cluster, &loads, &policies, *seeds, tables, read.options)?;
+            sweep::compare(&sweep, threads.count(), *format, talk)
+        }
+        Command::Sweep { file, out, resume, threads, format } => {
+            let sweep = Sweep::read(file)?;
+            sweep::run(&sweep, out, *resume, threads.count(), *format, talk)
         }
     }
-    Ok(Ending::Done)
 }
 
 fn speed(timing: &Timing) -> String {
@@ -243,84 +276,4 @@ fn speed(timing: &Timing) -> String {
         timing.policy_p50_seconds * 1e6,
         timing.policy_p99_seconds * 1e6
     )
-}
-
-fn run_table(result: &Simulation) -> Table {
-    let mut table = Table::new(
-        result.schema,
-        format!("{} {} on {}, {}", result.numbers, result.policy, result.cluster, result.trace),
-        vec![Column::text("metric"), Column::number("value", ""), Column::text("unit")],
-    );
-    let mut add = |name: &str, value: Option<f64>, unit: &str| {
-        table.push(vec![
-            name.into(),
-            value.map_or(Value::Missing, |value| Value::number(value, 3)),
-            unit.into(),
-        ]);
-    };
-    add("JCT mean", Some(result.jct_mean_seconds), "s");
-    add("JCT median", Some(result.jct_median_seconds), "s");
-    add("JCT p95", Some(result.jct_p95_seconds), "s");
-    add("JCT p99", Some(result.jct_p99_seconds), "s");
-    add("makespan", Some(result.makespan_seconds), "s");
-    add("queueing mean", Some(result.queueing_mean_seconds), "s");
-    add("GPUs allocated", Some(result.allocated_ratio), "ratio");
-    add("SM active", result.sm_active_ratio, "ratio");
-    add("throughput, steady window", result.throughput_steady_ratio, "ratio");
-    add("idle GPUs that fragmentation strands", result.fragmentation_ratio, "ratio");
-    add("JCT over isolated time, mean", Some(result.stretch_mean_ratio), "ratio");
-    add("finish-time fairness, max", Some(result.fairness_max_ratio), "ratio");
-    add("slowdown of co-located jobs, mean", result.colocated_slowdown_mean_ratio, "ratio");
-    add("jobs", Some(result.jobs_total as f64), "");
-    add("jobs harmed", Some(result.harmed_jobs_total as f64), "");
-    add("pairs formed", Some(result.pairs_total as f64), "");
-    add("preemptions", Some(result.preemptions_total as f64), "");
-    add("restarts", Some(result.reconfigurations_total as f64), "");
-    add("time lost to restarts", Some(result.reconfiguration_seconds), "s");
-    if result.node_failures_total > 0 {
-        add("node failures", Some(result.node_failures_total as f64), "");
-        add("work lost to failures", Some(result.lost_seconds), "s");
-    }
-    table
-}
-
-fn comparison_table(result: &Comparison) -> Table {
-    let mut table = Table::new(
-        result.schema,
-        format!(
-            "{}: ratios to {} on {} traces of the same jobs, 95 % intervals; {}",
-            result.numbers,
-            result.baseline,
-            result.traces.len(),
-            result.cluster
-        ),
-        vec![
-            Column::text("policy"),
-            Column::number("jct_mean_seconds", "s").label("JCT mean"),
-            Column::text("jct_mean_ratio").label("JCT ratio"),
-            Column::text("jct_p99_ratio").label("p99 ratio"),
-            Column::number("allocated_ratio", "").label("allocated"),
-            Column::number("harmed_jobs_total", "").label("harmed"),
-            Column::number("pairs_total", "").label("pairs"),
-        ],
-    );
-    for row in &result.rows {
-        table.push(vec![
-            row.policy.as_str().into(),
-            Value::number(row.jct_mean_seconds, 1),
-            ratio(&row.jct_mean_ratio).into(),
-            ratio(&row.jct_p99_ratio).into(),
-            Value::number(row.allocated_ratio, 3),
-            row.harmed_jobs_total.into(),
-            Value::Count(row.pairs_total),
-        ]);
-    }
-    table
-}
-
-fn ratio(ratio: &PairedRatio) -> String {
-    match (ratio.lower, ratio.upper) {
-        (Some(lower), Some(upper)) => format!("{:.3} [{lower:.3}, {upper:.3}]", ratio.point),
-        _ => format!("{:.3} (n = {})", ratio.point, ratio.n),
-    }
 }

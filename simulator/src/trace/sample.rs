@@ -98,7 +98,7 @@ impl Trace {
 }
 
 /// Turns gaps into times.
-fn accumulate(jobs: &mut [TraceJob]) {
+pub(super) fn accumulate(jobs: &mut [TraceJob]) {
     let mut now = 0.0;
     for job in jobs {
         now += job.submit_seconds;
@@ -106,12 +106,12 @@ fn accumulate(jobs: &mut [TraceJob]) {
     }
 }
 
-fn name(index: usize) -> Result<JobId, Error> {
+pub(super) fn name(index: usize) -> Result<JobId, Error> {
     JobId::new(format!("job-{index}")).map_err(|error| Error::Cluster(error.to_string()))
 }
 
 /// Box and Muller 1958.
-fn standard_normal(random: &mut impl Rng) -> f64 {
+pub(super) fn standard_normal(random: &mut impl Rng) -> f64 {
     let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
 }

@@ -2,8 +2,7 @@
 
 use elastico_core::{JobId, Seed, Slowdown};
 use elastico_simulator::{
-    ClusterSpec, Options, PolicyKind, SlowdownTable, SyntheticOptions, Tables, Trace, TraceJob, compare,
-    simulate,
+    ClusterSpec, Options, PolicyKind, SlowdownTable, Tables, Trace, TraceJob, simulate,
 };
 use proptest::prelude::*;
 
@@ -67,40 +66,4 @@ proptest! {
         let result = simulate(&trace, &cluster, &PolicyKind::Fifo, None, &options).unwrap();
         prop_assert!(result.jobs.is_sorted_by(|a, b| a.start_seconds <= b.start_seconds));
     }
-}
-
-#[test]
-fn srtf_and_colocation_help_under_load_and_the_baseline_is_one() {
-    let cluster: ClusterSpec = "n4g8".parse().unwrap();
-    let traces: Vec<Trace> = (0..12)
-        .map(|seed| {
-            let options = SyntheticOptions {
-                jobs: 500,
-                load: 1.4,
-                cluster: cluster.clone(),
-                workloads: vec![("a".into(), Some(0.3)), ("b".into(), Some(0.4)), ("c".into(), Some(0.5))],
-                median_seconds: 900.0,
-            };
-            Trace::synthetic(&options, Seed(seed)).unwrap()
-        })
-        .collect();
-    let (truth, planner) = tables();
-    let tables = Tables { truth: &truth, planner: &planner };
-    let policies: Vec<_> = ["fifo_backfill", "srtf_oracle", "greedy_pairs"]
-        .iter()
-        .map(|name| PolicyKind::parse(name).unwrap())
-        .collect();
-    let comparison = compare(&traces, &cluster, &policies, Some(&tables), &Options::default()).unwrap();
-    let ratios: Vec<_> = comparison.rows.iter().map(|row| row.jct_mean_ratio).collect();
-    assert_eq!((ratios[0].point, ratios[0].n), (1.0, 12));
-    assert!(ratios[1].upper.unwrap() < 1.0, "{ratios:?}");
-    assert!(ratios[2].upper.unwrap() < 1.0, "{ratios:?}");
-    let activity: Vec<_> =
-        comparison.rows.iter().map(|row| row.sm_active_while_arriving_ratio.unwrap()).collect();
-    assert!(activity[2] > activity[0], "{activity:?}");
-    assert_eq!(
-        (comparison.truth.as_deref(), comparison.planner.as_deref()),
-        (Some("truth"), Some("planner"))
-    );
-    assert!(compare(&[], &cluster, &policies, None, &Options::default()).is_err());
 }

@@ -14,4 +14,5 @@ mod laws;
 mod muri;
 mod policies;
 mod published;
+mod sweep;
 mod traces;
