@@ -1,5 +1,6 @@
 //! `elastico simulate`
 
+mod oracles;
 mod sweep;
 mod tables;
 
@@ -30,6 +31,8 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
+    /// Turn a campaign and a predictor into what happens and what is planned with
+    Tables(oracles::Arguments),
     /// Hold policies against the first of them, on the same traces
     Compare {
         #[command(flatten)]
@@ -248,6 +251,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             output::answer(*format, &result, &[tables::run(&result)])?;
             Ok(Ending::Done)
         }
+        Command::Tables(arguments) => oracles::run(arguments, talk),
         Command::Compare { scene, policies, loads, seeds, threads, format } => {
             let policies =
                 policies.iter().map(|name| PolicyKind::parse(name)).collect::<Result<Vec<_>, _>>()?;
