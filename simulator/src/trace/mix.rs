@@ -96,6 +96,9 @@ pub struct MixOptions {
     pub training_gpus: Vec<GpuShare>,
     /// Every job may run on any number of GPUs in this range, besides what it asks for; absent = on what it asks for only.
     pub elastic_gpus: Option<[u32; 2]>,
+    /// Where given, workloads are drawn unevenly, so that the mean of their SM activity is this within each kind; those of
+    /// unknown activity are not drawn. Otherwise each workload of a kind is as likely as another.
+    pub sm_active_mean: Option<f64>,
     /// Median of the durations before they are clipped, seconds.
     pub median_seconds: f64,
     /// Deviation of ln duration.
@@ -114,6 +117,7 @@ impl Default for MixOptions {
             share_of: ShareOf::Jobs,
             training_gpus: gpus.into_iter().map(|(gpus, weight)| GpuShare { gpus, weight }).collect(),
             elastic_gpus: None,
+            sm_active_mean: None,
             median_seconds: 1800.0,
             sigma: 1.2,
             clip_seconds: [300.0, 21_600.0],
@@ -202,6 +206,10 @@ impl Trace {
         options.check(workloads)?;
         let of = |kind| workloads.iter().filter(move |workload| workload.kind == kind).collect::<Vec<_>>();
         let (training, inference) = (of(WorkloadKind::Training), of(WorkloadKind::Inference));
+        let chances = match options.sm_active_mean {
+            Some(mean) => Some([chances(&training, mean)?, chances(&inference, mean)?]),
+            None => None,
+        };
         let node = cluster.largest_node();
         let probability = options.probability(node);
         let [shortest, longest] = options.clip_seconds;
@@ -211,7 +219,15 @@ impl Trace {
         for index in 0..count {
             let is_inference = random.random::<f64>() < probability;
             let list = if is_inference { &inference } else { &training };
-            let drawn = list[random.random_range(0..list.len())];
+            let drawn = match &chances {
+                None => list[random.random_range(0..list.len())],
+                Some(chances) => {
+                    let below: f64 = random.random();
+                    list[chances[usize::from(is_inference)]
+                        .partition_point(|chance| *chance <= below)
+                        .min(list.len() - 1)]
+                }
+            };
             let size: f64 = random.random();
             let gpus = if is_inference { 1 } else { options.gpus(size, node) };
             let gap = -(1.0 - random.random::<f64>()).ln();
@@ -234,6 +250,52 @@ impl Trace {
         accumulate(&mut jobs);
         Self::new(format!("synthetic mix, seed {}", seed.0), jobs)?.at_load(load, cluster)
     }
+}
+
+/// The chances, summed up, with which workloads are drawn so that their mean activity is `mean`: proportional to
+/// exp(tilt · activity), the distribution that departs least from an even one (Jaynes, 1957).
+fn chances(workloads: &[&SyntheticWorkload], mean: f64) -> Result<Vec<f64>, Error> {
+    let known: Vec<f64> = workloads.iter().filter_map(|workload| workload.sm_active_ratio).collect();
+    let least = known.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = known.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if workloads.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !(mean > least && mean < most) {
+        let what = "sm_active_mean".to_owned();
+        return Err(Error::Number {
+            what,
+            value: mean,
+            must: "between the activities of the workloads of a kind",
+        });
+    }
+    let weights = |tilt: f64| -> Vec<f64> {
+        let of =
+            |workload: &&SyntheticWorkload| workload.sm_active_ratio.map_or(0.0, |own| (tilt * own).exp());
+        workloads.iter().map(of).collect()
+    };
+    let reached = |tilt: f64| {
+        let weights = weights(tilt);
+        let pairs = weights.iter().zip(workloads);
+        let sum: f64 = pairs.map(|(weight, own)| weight * own.sm_active_ratio.unwrap_or(0.0)).sum();
+        sum / weights.iter().sum::<f64>()
+    };
+    // Within these the mean comes as near to either end as any use asks for.
+    let (mut low, mut high) = (-500.0, 500.0);
+    for _ in 0..100 {
+        let tilt = f64::midpoint(low, high);
+        if reached(tilt) < mean { low = tilt } else { high = tilt }
+    }
+    let weights = weights(low);
+    let total: f64 = weights.iter().sum();
+    let mut sum = 0.0;
+    Ok(weights
+        .iter()
+        .map(|weight| {
+            sum += weight / total;
+            sum
+        })
+        .collect())
 }
 
 #[cfg(test)]
@@ -280,6 +342,31 @@ mod tests {
             };
             assert_eq!(durations(&trace), durations(&make(1.8, 1)), "the same jobs at every load");
         }
+    }
+
+    #[test]
+    fn the_mean_activity_is_as_asked() {
+        let text =
+            "workload,kind,sm_active_ratio\na,training,0.1\nb,training,0.5\nc,training,0.9\nd,training,\n";
+        let workloads = SyntheticWorkload::parse(text, Path::new("workloads.csv")).unwrap();
+        let cluster: ClusterSpec = "n8g8".parse().unwrap();
+        for wanted in [0.25, 0.5, 0.7] {
+            let options = MixOptions {
+                jobs_per_gpu: 200.0,
+                inference_share: 0.0,
+                sm_active_mean: Some(wanted),
+                ..MixOptions::default()
+            };
+            let trace = Trace::synthetic_mix(&options, &workloads, 1.0, &cluster, Seed(1)).unwrap();
+            let active: Vec<f64> = trace.jobs().iter().filter_map(|job| job.sm_active_ratio).collect();
+            assert_eq!(active.len(), trace.jobs().len(), "one of unknown activity was drawn");
+            // 12,800 draws of deviation 0.4 at most.
+            assert!((elastico_core::mean(&active) - wanted).abs() < 0.01);
+        }
+        let options =
+            MixOptions { inference_share: 0.0, sm_active_mean: Some(0.95), ..MixOptions::default() };
+        let refused = Trace::synthetic_mix(&options, &workloads, 1.0, &cluster, Seed(1));
+        assert!(refused.unwrap_err().to_string().contains("sm_active_mean is 0.95"));
     }
 
     #[test]
