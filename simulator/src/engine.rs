@@ -7,6 +7,7 @@ use crate::places::FreeGpus;
 use crate::policies::{Policy, PolicyKind};
 use crate::rates::Rates;
 use crate::tables::Tables;
+use crate::timeline::Recorder;
 use crate::{ClusterSpec, Error, Options, Round, Trace, TraceJob};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -68,7 +69,8 @@ pub fn simulate_with(
     if engine.unfinished > 0 {
         return Err(Error::Stuck { policy: name.to_owned(), waiting: engine.unfinished });
     }
-    let simulation = metrics::summarise(trace, cluster, name, tables, &engine);
+    let mut simulation = metrics::summarise(trace, cluster, name, tables, &engine);
+    simulation.timeline = engine.recorder.take().map(|recorder| recorder.finish(trace.jobs(), cluster));
     let timing = Timing::new(begin.elapsed().as_secs_f64(), &policy_seconds, &engine.totals, trace);
     Ok((simulation, timing))
 }
@@ -111,6 +113,8 @@ pub(crate) struct Engine<'a> {
     /// Integral of max(1, demand over GPUs).
     pub(crate) contention: f64,
     pub(crate) abort: Option<Error>,
+    /// Only where a timeline is asked for.
+    pub(crate) recorder: Option<Recorder>,
     failures: Option<Failures>,
     is_fragmented: bool,
 }
@@ -149,6 +153,7 @@ impl<'a> Engine<'a> {
             demand_gpus: 0,
             contention: 0.0,
             abort: None,
+            recorder: options.keep_timeline.then(Recorder::default),
             failures: options.mtbf_seconds.map(|mtbf| Failures::new(cluster, options, mtbf)),
             is_fragmented: false,
         })
@@ -246,6 +251,9 @@ impl<'a> Engine<'a> {
         let held: u32 = self.free.iter().map(FreeGpus::held).sum();
         let idle = f64::from(self.free_gpus()) * seconds;
         self.totals.held.add(f64::from(held), self.now, to, &self.windows);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.held(f64::from(held), self.now, to);
+        }
         if self.unfinished > 0 {
             self.totals.idle_gpu_seconds += idle;
             if self.is_fragmented {

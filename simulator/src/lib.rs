@@ -42,6 +42,7 @@ mod speeds;
 mod statistics;
 mod sweep;
 mod tables;
+mod timeline;
 mod trace;
 mod victims;
 
@@ -62,6 +63,7 @@ pub use sweep::{
     SweepRun, SweepSummary,
 };
 pub use tables::{Knowledge, Oracle, PairSlowdown, SlowdownTable, Tables};
+pub use timeline::{Stay, Timeline};
 pub use trace::{
     Attempts, DeviceDemand, GavelThroughputs, GpuCount, GpuShare, MAPPING_TEMPLATE, MixOptions, PRESETS,
     ReadOptions, ShareOf, SyntheticOptions, SyntheticWorkload, TimeUnit, TokenRate, Trace, TraceFormat,

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::ledger::{State, Totals};
-use crate::{ClusterSpec, Options, Tables, Trace, TraceJob};
+use crate::{ClusterSpec, Options, Tables, Timeline, Trace, TraceJob};
 use elastico_core::{JobId, mean, quantile};
 use serde::Serialize;
 
@@ -217,6 +217,9 @@ pub struct Simulation {
     /// One record for each job, where asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobOutcome>,
+    /// Who held which GPUs when, where asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timeline>,
 }
 
 /// Times of real time: how long a run took on this machine. No part of the result.
@@ -359,5 +362,6 @@ pub(crate) fn summarise(
         } else {
             Vec::new()
         },
+        timeline: None,
     }
 }

@@ -58,14 +58,22 @@ impl Engine<'_> {
         }
         match parts {
             [Some((begin, busy)), None] | [None, Some((begin, busy))] => {
-                self.totals.sm_active.add(busy.min(gpus), begin, self.now, &self.windows);
+                self.busy(busy.min(gpus), begin, self.now);
             }
             [Some(a), Some(b)] => {
                 let (first, second) = if a.0 <= b.0 { (a, b) } else { (b, a) };
-                self.totals.sm_active.add(first.1.min(gpus), first.0, second.0, &self.windows);
-                self.totals.sm_active.add((a.1 + b.1).min(gpus), second.0, self.now, &self.windows);
+                self.busy(first.1.min(gpus), first.0, second.0);
+                self.busy((a.1 + b.1).min(gpus), second.0, self.now);
             }
             [None, None] => {}
+        }
+    }
+
+    /// So many GPUs' worth of multiprocessors are busy for some time.
+    fn busy(&mut self, rate: f64, from: f64, to: f64) {
+        self.totals.sm_active.add(rate, from, to, &self.windows);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.busy(rate, from, to);
         }
     }
 
@@ -80,7 +88,7 @@ impl Engine<'_> {
     }
 
     /// A waiting job runs from now on; `place` is empty for the guest of a pair.
-    fn begin(&mut self, job: usize, shape: Shape, base: f64, place: Place) {
+    fn begin(&mut self, job: usize, shape: Shape, base: f64, place: Place, host: Option<usize>) {
         self.leave_queue(job);
         self.running.insert(job);
         self.memory_bytes += self.memory_of(job, shape);
@@ -99,6 +107,11 @@ impl Engine<'_> {
         state.place = place;
         state.base = base;
         state.kept = 1.0;
+        let stall = state.stall;
+        if let Some(recorder) = &mut self.recorder {
+            let place = &self.states[host.unwrap_or(job)].place;
+            recorder.begin(job, shape.pool, place, self.now, stall, host);
+        }
     }
 
     fn memory_of(&self, job: usize, shape: Shape) -> f64 {
@@ -148,7 +161,7 @@ impl Engine<'_> {
         }
         let Some(place) = place else { return false };
         let base = rate / self.spread(shape, &place);
-        self.begin(job, shape, base, place);
+        self.begin(job, shape, base, place, None);
         self.key_finish(job);
         self.offer_host(job);
         true
@@ -170,7 +183,7 @@ impl Engine<'_> {
         let base = rate / self.spread(shape, &self.states[host].place);
         self.settle(host);
         self.withdraw_host(host);
-        self.begin(guest, shape, base, Place::new());
+        self.begin(guest, shape, base, Place::new(), Some(host));
         self.states[guest].partner = Some(host);
         self.states[host].partner = Some(guest);
         self.states[guest].kept = of_guest.slowdown.normalized_throughput();
@@ -188,6 +201,9 @@ impl Engine<'_> {
     /// Takes a job off its GPUs; its co-runner stays and keeps the GPUs.
     fn remove(&mut self, job: usize) {
         self.settle(job);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end(job, self.now);
+        }
         self.has_freed = true;
         let place = std::mem::take(&mut self.states[job].place);
         if let Some(partner) = self.states[job].partner.take() {

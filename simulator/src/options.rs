@@ -27,6 +27,9 @@ pub struct Options {
     pub harm_limit_ratio: f64,
     /// Keep one record for each job in the result.
     pub keep_jobs: bool,
+    /// Keep who held which GPUs when; no part of what determines a result.
+    #[serde(skip)]
+    pub keep_timeline: bool,
 }
 
 impl Default for Options {
@@ -40,6 +43,7 @@ impl Default for Options {
             seed: Seed(0),
             harm_limit_ratio: 1.2,
             keep_jobs: false,
+            keep_timeline: false,
         }
     }
 }
