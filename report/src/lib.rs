@@ -35,9 +35,9 @@ mod table;
 
 pub use error::Error;
 pub use figure::{
-    Bar, BarGroup, BarUnit, Bars, Cell, Dot, Dots, Figure, GpuView, Heatmap, NodeView, PlacementChart,
-    PredictedVsMeasured, PredictionPoint, ReliabilityPlot, ReliabilityPoint, Roofline, RooflinePoint, Tenant,
-    Waiting,
+    Axis, AxisUnit, Bar, BarGroup, BarUnit, Bars, Cell, Curve, CurvePoint, Curves, Dot, Dots, Figure, Gantt,
+    GanttBar, GanttKind, GanttRow, GpuView, Heatmap, NodeView, PlacementChart, PredictedVsMeasured,
+    PredictionPoint, ReliabilityPlot, ReliabilityPoint, Roofline, RooflinePoint, Tenant, Waiting,
 };
 pub use origin::Origin;
 pub use page::{Block, Fact, Page, Section};

@@ -1,10 +1,13 @@
 //! `elastico simulate`
 
 mod oracles;
+mod run_page;
 mod sweep;
+mod sweep_page;
 mod tables;
 
 use super::trace::{self, Reading, Selection};
+use crate::artefacts::Artefacts;
 use crate::failure::{Ending, usage};
 use crate::output::{self, Format, Talk};
 use clap::Subcommand;
@@ -27,6 +30,8 @@ pub(crate) enum Command {
         load: Option<f64>,
         #[arg(long, value_name = "POLICY", help = policies_help("Who runs when"))]
         policy: String,
+        #[command(flatten)]
+        report: Report,
         /// Form of the answer
         #[arg(long, value_enum, default_value_t)]
         format: Format,
@@ -47,6 +52,8 @@ pub(crate) enum Command {
         seeds: u64,
         #[command(flatten)]
         threads: Threads,
+        #[command(flatten)]
+        report: Report,
         /// Form of the answer
         #[arg(long, value_enum, default_value_t)]
         format: Format,
@@ -67,6 +74,26 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Report {
+    /// Write a page with figures
+    #[arg(long = "report", value_name = "FILE.html")]
+    file: Option<PathBuf>,
+    /// Replace what is there
+    #[arg(long, requires = "file")]
+    force: bool,
+}
+
+impl Report {
+    /// Refuses what cannot be written before any work is done.
+    fn place(&self, scene: &Scene) -> anyhow::Result<Option<Artefacts>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let artefacts = Artefacts::files([("--report", file.as_path())], self.force, scene.inputs())?;
+        artefacts.prove_writable()?;
+        Ok(Some(artefacts))
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -187,6 +214,16 @@ struct Read {
 }
 
 impl Scene {
+    /// Files that are read.
+    fn inputs(&self) -> Vec<&Path> {
+        let optional = [&self.truth, &self.planner, &self.speeds, &self.planner_speeds];
+        let cluster = Path::new(&self.cluster);
+        [self.trace.as_path(), cluster]
+            .into_iter()
+            .chain(optional.into_iter().flatten().map(PathBuf::as_path))
+            .collect()
+    }
+
     fn read(&self, colocates: bool, talk: Talk) -> anyhow::Result<Read> {
         if colocates && self.truth.is_none() {
             return Err(usage(
@@ -235,7 +272,7 @@ impl Scene {
 
 pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
-        Command::Run { scene, load, policy, format } => {
+        Command::Run { scene, load, policy, report, format } => {
             let policy = PolicyKind::parse(policy)?;
             let mut read = scene.read(policy.colocates(), talk)?;
             if let Some(load) = load {
@@ -245,14 +282,24 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             let truth = Knowledge::new(read.truth.0, read.truth.1);
             let planner = Knowledge::new(read.planner.0, read.planner.1);
             let tables = has_tables.then_some(Tables { truth: &truth, planner: &planner });
-            let (result, timing) =
-                simulate_timed(&read.trace, &read.cluster, &policy, tables.as_ref(), &read.options)?;
+            let page = report.place(scene)?;
+            let options =
+                Options { keep_jobs: page.is_some(), keep_timeline: page.is_some(), ..read.options };
+            let (mut result, timing) =
+                simulate_timed(&read.trace, &read.cluster, &policy, tables.as_ref(), &options)?;
             talk.say(speed(&timing));
+            if let Some(page) = page {
+                page.write(&[run_page::page(&result, &read.cluster)?.render()?.as_bytes()])?;
+                // The answer is the same with and without a page.
+                result.jobs.clear();
+                result.timeline = None;
+                result.options.keep_jobs = false;
+            }
             output::answer(*format, &result, &[tables::run(&result)])?;
             Ok(Ending::Done)
         }
         Command::Tables(arguments) => oracles::run(arguments, talk),
-        Command::Compare { scene, policies, loads, seeds, threads, format } => {
+        Command::Compare { scene, policies, loads, seeds, threads, report, format } => {
             let policies =
                 policies.iter().map(|name| PolicyKind::parse(name)).collect::<Result<Vec<_>, _>>()?;
             let read = scene.read(policies.iter().any(PolicyKind::colocates), talk)?;
@@ -262,7 +309,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             let tables = (truth.0, truth.1, planner.0, planner.1);
             let sweep =
                 Sweep::of_trace(read.trace, read.cluster, &loads, &policies, *seeds, tables, read.options)?;
-            sweep::compare(&sweep, threads.count(), *format, talk)
+            sweep::compare(&sweep, threads.count(), report.place(scene)?, *format, talk)
         }
         Command::Sweep { file, out, resume, threads, format } => {
             let sweep = Sweep::read(file)?;

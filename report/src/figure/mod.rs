@@ -1,7 +1,9 @@
 //! Views and their drawings.
 
 mod bars;
+mod curves;
 mod dots;
+mod gantt;
 mod heatmap;
 mod placement;
 mod reliability;
@@ -10,7 +12,9 @@ mod scatter;
 mod square;
 
 pub use bars::{Bar, BarGroup, BarUnit, Bars};
+pub use curves::{Axis, AxisUnit, Curve, CurvePoint, Curves};
 pub use dots::{Dot, Dots};
+pub use gantt::{Gantt, GanttBar, GanttKind, GanttRow};
 pub use heatmap::{Cell, Heatmap};
 pub use placement::{GpuView, NodeView, PlacementChart, Tenant, Waiting};
 pub use reliability::{ReliabilityPlot, ReliabilityPoint};
@@ -75,6 +79,22 @@ impl Figure {
     /// No bars, or a number that is negative or not finite.
     pub fn bars(view: &Bars) -> Result<Self, Error> {
         bars::draw(view)
+    }
+
+    /// Curves over one axis, with bands.
+    ///
+    /// # Errors
+    /// No points, or a number that an axis cannot show.
+    pub fn curves(view: &Curves) -> Result<Self, Error> {
+        curves::draw(view)
+    }
+
+    /// Nodes over time.
+    ///
+    /// # Errors
+    /// No nodes, or a bar outside its node.
+    pub fn gantt(view: &Gantt) -> Result<Self, Error> {
+        gantt::draw(view)
     }
 
     /// Dots with intervals on a logarithmic axis of ratios, around a line at 1.

@@ -1,6 +1,7 @@
 //! Many runs at once: progress, interrupts, and what is written.
 
-use super::tables;
+use super::{sweep_page, tables};
+use crate::artefacts::Artefacts;
 use crate::commands::profile::interrupted;
 use crate::failure::Ending;
 use crate::output::{self, Format, Talk};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 pub(super) fn compare(
     sweep: &Sweep,
     threads: NonZeroUsize,
+    page: Option<Artefacts>,
     format: Format,
     talk: Talk,
 ) -> anyhow::Result<Ending> {
@@ -34,6 +36,9 @@ pub(super) fn compare(
         return Ok(Ending::Interrupted);
     }
     let summary = sweep.summary(&runs);
+    if let Some(page) = page {
+        page.write(&[sweep_page::page(&summary)?.render()?.as_bytes()])?;
+    }
     answer(&summary, format)?;
     Ok(ending(&summary))
 }
@@ -76,8 +81,9 @@ pub(super) fn run(
     let json = serde_json::to_string_pretty(&summary).context("cannot write the summary as JSON")?;
     output::write_file(&out.join("summary.json"), format!("{json}\n").as_bytes())?;
     output::write_file(&out.join("summary.csv"), tables::long(&summary).to_csv()?.as_bytes())?;
+    output::write_file(&out.join("report.html"), sweep_page::page(&summary)?.render()?.as_bytes())?;
     answer(&summary, format)?;
-    talk.say(format!("wrote summary.json and summary.csv to {}", out.display()));
+    talk.say(format!("wrote summary.json, summary.csv and report.html to {}", out.display()));
     Ok(ending(&summary))
 }
 
