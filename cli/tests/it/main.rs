@@ -10,5 +10,6 @@ mod gpu_campaign;
 mod next;
 mod road;
 mod serve;
+mod simulate;
 mod stand_ins;
 mod trace;

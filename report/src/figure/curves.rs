@@ -66,7 +66,7 @@ pub struct CurvePoint {
     pub interval: Option<(f64, f64)>,
 }
 
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 74.0;
 const TOP: f64 = 12.0;
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 300.0;

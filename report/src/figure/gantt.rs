@@ -75,6 +75,15 @@ impl GanttKind {
         }
     }
 
+    /// Of a guest, which lies over a host of perhaps its own kind.
+    const fn guest_colour(self) -> &'static str {
+        match self {
+            Self::Training => "#05335f",
+            Self::Inference => "#6b2d03",
+            Self::Unknown => "#24453a",
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Training => "training",
@@ -157,11 +166,11 @@ pub(super) fn draw(view: &Gantt) -> Result<Figure, Error> {
     let caption = sentences([
         "Each band is a node, each lane a GPU; grey is idle.".to_owned(),
         if guests > 0 {
-            "Where two share a GPU, one has its upper half, the other its lower.".to_owned()
+            "Where two share a GPU, the one that joined has the lower half, in a darker tone.".to_owned()
         } else {
             String::new()
         },
-        if has_stalls { "Dark beginnings are restarts.".to_owned() } else { String::new() },
+        if has_stalls { "Black beginnings are restarts.".to_owned() } else { String::new() },
         view.note.clone(),
     ]);
     Ok(Figure::new(&view.title, caption, &view.origin, svg))
@@ -169,7 +178,7 @@ pub(super) fn draw(view: &Gantt) -> Result<Figure, Error> {
 
 fn draw_bar(svg: &mut Svg, bar: &GanttBar, top: f64, lane: f64, x: &dyn Fn(f64) -> f64) {
     let (from, to) = (x(bar.from_seconds), x(bar.to_seconds));
-    let colour = bar.kind.colour();
+    let colour = if bar.is_guest { bar.kind.guest_colour() } else { bar.kind.colour() };
     svg.open(&bar.label);
     // The guest's half of every lane; a host is one box.
     let boxes: Vec<(f64, f64)> = if bar.is_guest {

@@ -246,3 +246,19 @@ fn a_wrong_description_gets_one_clear_error() {
     ];
     insta::assert_snapshot!(all.join("\n"));
 }
+
+#[test]
+fn the_guide_shows_a_file_that_is_read() {
+    let place = inputs();
+    let guide = include_str!("../../../docs/guides/simulate.md");
+    let blocks: Vec<&str> =
+        guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let [whole, of_trace] = blocks[..] else { panic!("two blocks of TOML in the guide") };
+    assert_eq!(read(place.path(), whole).runs_total(), 2 * 3 * 4 * 10 + 2 * 3);
+    let jobs = "job_id,num_gpu,submit_time,model_name,duration\n0,4,0,a,100\n1,1,10,b,50\n";
+    fs::write(place.path().join("jobs.csv"), jobs).unwrap();
+    let start = whole.find("[synthetic]").unwrap();
+    let end = whole.find("[tables]").unwrap();
+    let with_trace = format!("{}{of_trace}{}", &whole[..start], &whole[end..]);
+    assert_eq!(read(place.path(), &with_trace).runs_total(), 246);
+}

@@ -242,7 +242,7 @@ fn distribution(jobs: &[JobOutcome], origin: &Origin) -> Curves {
     Curves {
         title: "Distribution of completion times".to_owned(),
         origin: origin.clone(),
-        x: Axis { label: "seconds from submission".to_owned(), unit: AxisUnit::Plain, is_log: true },
+        x: Axis { label: "time from submission".to_owned(), unit: AxisUnit::Seconds, is_log: true },
         y: Axis { label: "of the jobs".to_owned(), unit: AxisUnit::Percent, is_log: false },
         curves: vec![
             curve("isolated time", &|job| job.isolated_seconds, true),

@@ -59,11 +59,11 @@ fn of_point(summary: &SweepSummary, point: &PointSummary) -> Table {
         ),
         vec![
             Column::text("policy"),
-            Column::number("jct_mean_seconds", "s").label("JCT mean"),
+            Column::number("jct_mean_seconds", "s").label("JCT"),
             Column::text("jct_mean_ratio").label("JCT ratio"),
             Column::text("throughput_ratio").label("throughput"),
-            Column::number("sm_active_ratio", "").label("SM active"),
-            Column::number("harmed_jobs_ratio", "%").label("harmed"),
+            Column::number("sm_active_ratio", "").label("SM"),
+            Column::number("harmed_jobs_ratio", "%").label("harm"),
         ],
     );
     for row in &point.policies {
@@ -100,6 +100,8 @@ pub(super) fn throughput(row: &PolicySummary) -> Option<&Interval> {
 pub(super) fn ratio(ratio: Option<&Interval>) -> String {
     let Some(ratio) = ratio else { return String::new() };
     match (ratio.lower, ratio.upper) {
+        // The baseline against itself.
+        (Some(lower), Some(upper)) if lower.to_bits() == upper.to_bits() => format!("{:.2}", ratio.point),
         // Spaces that do not break: a number and its interval stay on one line.
         (Some(lower), Some(upper)) => format!("{:.2}\u{a0}{lower:.2}–{upper:.2}", ratio.point),
         _ => format!("{:.2}\u{a0}n={}", ratio.point, ratio.n),
