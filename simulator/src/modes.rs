@@ -115,7 +115,8 @@ mod tests {
         let seen = |subject: &WorkloadId, _: &WorkloadId, sharing: &SharingMode| {
             Some(if *sharing == fair { 1.3 } else { 9.0 } + if *subject == a { 0.0 } else { 0.3 })
         };
-        let chosen = choose_modes(["seen", "predicted"], "h100", &[a, b], &predicted, seen, 1.5).unwrap();
+        let chosen =
+            choose_modes(["seen", "predicted"], "h100", &[a.clone(), b], &predicted, seen, 1.5).unwrap();
         let of = |table: &SlowdownTable, subject, co_runner| {
             table.pair(subject, co_runner, Some("h100")).map(|pair| pair.slowdown.get())
         };
