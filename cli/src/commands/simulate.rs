@@ -1,5 +1,6 @@
 //! `elastico simulate`
 
+mod headline;
 mod oracles;
 mod run_page;
 mod sweep;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
+    /// Write the page that says where the promised numbers hold, from the runs of a sweep
+    Headline(headline::Arguments),
     /// Turn a campaign and a predictor into what happens and what is planned with
     Tables(oracles::Arguments),
     /// Hold policies against the first of them, on the same traces
@@ -298,6 +301,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             output::answer(*format, &result, &[tables::run(&result)])?;
             Ok(Ending::Done)
         }
+        Command::Headline(arguments) => headline::run(arguments, talk),
         Command::Tables(arguments) => oracles::run(arguments, talk),
         Command::Compare { scene, policies, loads, seeds, threads, report, format } => {
             let policies =
