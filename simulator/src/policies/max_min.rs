@@ -39,6 +39,7 @@ pub(super) fn fractions(jobs: &[Sharer], capacity: &[f64]) -> Vec<Vec<f64>> {
     let mut fractions = vec![vec![0.0; pools]; jobs.len()];
     let mut length = delta * constraints;
     while length < 1.0 {
+        let before = length;
         for (index, job) in jobs.iter().enumerate() {
             let mut left = demands[index];
             while left > 0.0 && length < 1.0 {
@@ -61,6 +62,10 @@ pub(super) fn fractions(jobs: &[Sharer], capacity: &[f64]) -> Vec<Vec<f64>> {
                 length += grow(&mut of_pool[pool], job.gpus * step / capacity[pool], capacity[pool]);
                 length += grow(&mut of_job[index], step, 1.0);
             }
+        }
+        // Nobody is there who could run anywhere.
+        if length <= before {
+            break;
         }
     }
     scale_to_fit(&mut fractions, jobs, capacity);
@@ -111,6 +116,13 @@ mod tests {
         for (first, second) in fractions[0].iter().zip(&fractions[1]) {
             assert!(first + second <= 1.0 + 1e-9);
         }
+    }
+
+    #[test]
+    fn nobody_gets_nothing() {
+        assert!(fractions(&[], &[4.0]).is_empty());
+        let nowhere = Sharer { gpus: 1.0, weight: 1.0, rates: vec![None] };
+        assert_eq!(fractions(&[nowhere], &[4.0]), [[0.0]]);
     }
 
     #[test]
