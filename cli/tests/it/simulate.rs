@@ -121,3 +121,62 @@ fn pages_are_written_and_change_no_answer() {
     assert_eq!(code, Some(2));
     assert!(stderr.contains("which is read"), "{stderr}");
 }
+
+/// The whole way of examples/headline with four workloads.
+#[test]
+fn a_campaign_and_a_predictor_become_a_simulation_and_a_page() {
+    let place = place();
+    let folder = place.path();
+    let subjects = ["tr_mlp.b64_h512_bf16", "tr_lstm.b64_s64_h512_fp16", "in_vision1.i56_c64_l6_fp16"];
+    let campaign = format!(
+        "schema = 1\nname = \"few\"\nseed = 3\ndevice = \"sim:h100\"\nsharing = [\"time_slice\", \"mps(0.5,0.5)\"]\n\
+         [workloads]\nsubjects = {subjects:?}\n[stopping]\nmin_repeats = 2\nmax_repeats = 2\nhalf_width = 0.5\n"
+    );
+    fs::write(folder.join("campaign.toml"), campaign).expect("a file");
+    let (code, _, stderr) = elastico(folder, "profile run campaign.toml --out few");
+    assert_eq!(code, Some(0), "{stderr}");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/bundled/simulated-h100-a100.onnx");
+    let make = format!("simulate tables few/dataset --model {model} --out tables");
+    let (code, stdout, stderr) = elastico(folder, &make);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("truth: simulated h100"), "{stdout}");
+    let list = String::from_utf8(read(folder, "tables/workloads.csv")).expect("text");
+    assert_eq!(list.lines().count(), 4, "{list}");
+    let truth: serde_json::Value =
+        serde_json::from_slice(&read(folder, "tables/truth.json")).expect("a document");
+    // Three workloads, each beside each of the three.
+    assert_eq!(truth["pairs"].as_array().map(Vec::len), Some(9));
+
+    let (code, _, stderr) = elastico(folder, &make);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("exists already") && stderr.contains("--force"), "{stderr}");
+    let (code, _, stderr) = elastico(folder, &make.replace("--out tables", "--out other --device a100-40gb"));
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("no pairs on `a100-40gb`") && stderr.contains("it has h100"), "{stderr}");
+
+    let policies = "[\"fifo\", \"lucid\", \"elastico\", \"elastico_oracle\", \"elastico_no_pairs\"]";
+    let spec = SPEC
+        .replace("[\"fifo\", \"srtf_oracle\"]", policies)
+        .replace("n1g8", "h100:n1g8")
+        .replace("workloads.csv", "tables/workloads.csv")
+        + "elastic_gpus = [1, 8]\n[tables]\ntruth = \"tables/truth.json\"\nplanner = \"tables/planner.json\"\n";
+    fs::write(folder.join("sweep.toml"), spec).expect("a file");
+    let (code, _, stderr) = elastico(folder, "simulate sweep sweep.toml --out runs");
+    assert_eq!(code, Some(0), "{stderr}");
+    let (code, _, stderr) = elastico(folder, "simulate headline sweep.toml --runs runs --out headline.md");
+    assert_eq!(code, Some(0), "{stderr}");
+    let page = String::from_utf8(read(folder, "headline.md")).expect("text");
+    for part in
+        ["| 8 | 1.2 | 3 |", "simulated h100", "30 of 30 runs", "| pairs |", "All policies, 8 GPUs, load 0.6"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    // A sweep that is not through has a page of what is there, and says so.
+    let journal = String::from_utf8(read(folder, "runs/runs.jsonl")).expect("text");
+    let some: String = journal.lines().take(12).map(|line| format!("{line}\n")).collect();
+    fs::write(folder.join("runs/runs.jsonl"), some).expect("a file");
+    let (code, _, stderr) =
+        elastico(folder, "simulate headline sweep.toml --runs runs --out headline.md --force");
+    assert_eq!(code, Some(4), "{stderr}");
+    assert!(stderr.contains("12 of 30 runs"), "{stderr}");
+}
