@@ -52,10 +52,10 @@ pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> anyh
 
 /// Refuses a limit that no slowdown can be held against.
 pub(crate) fn check_limit(limit: f64) -> anyhow::Result<()> {
-    if limit.is_finite() && limit >= 1.0 {
+    if (1.0..=1000.0).contains(&limit) {
         return Ok(());
     }
-    Err(usage(format!("a limit of {limit} is no slowdown"), "give --limit a number from 1 up"))
+    Err(usage(format!("a limit of {limit} is no slowdown"), "give --limit a number from 1 to 1000"))
 }
 
 /// A machine that cannot do what was asked, with its remedy.
@@ -133,6 +133,7 @@ fn is_environment(error: &io::Error) -> bool {
             | io::ErrorKind::StorageFull
             | io::ErrorKind::ReadOnlyFilesystem
             | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
     )
 }
 

@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::dual::{self, Dual, Start};
 use crate::instance::Instance;
 use crate::jobs::{Job, Jobs};
+use crate::kept::{self, Kept};
 use crate::nodes::{Nodes, Seat};
 use crate::options::Options;
 use crate::pairing::{PairTable, find};
@@ -111,19 +112,27 @@ impl Allocator {
         earlier: Option<&Prices>,
     ) -> Result<Placement, Error> {
         let earlier = earlier.map(|prices| Warm::at(prices.clone()));
-        Ok(self.solve_warm(jobs, profiles, table, earlier.as_ref())?.0)
+        Ok(self.solve_warm(jobs, profiles, table, earlier.as_ref(), None)?.0)
     }
 
-    /// The same from all that an earlier solution tells; returns what this one tells.
+    /// The same from all that an earlier solution tells; returns what this one tells. A placement that is `kept` stays as far as
+    /// nothing better is found, and so does how the jobs run by their `current`.
     pub(crate) fn solve_warm(
         &self,
         jobs: &Jobs,
         profiles: &Profiles,
         table: Option<&PairTable>,
         earlier: Option<&Warm>,
+        kept: Option<Kept<'_>>,
     ) -> Result<(Placement, Warm), Error> {
-        let (instance, dual) = self.price(jobs, profiles, table, earlier)?;
-        let (_, nodes) = seat(&instance, &dual);
+        let (mut instance, dual) = self.price(jobs, profiles, table, earlier)?;
+        let mut present: Vec<(Vec<Choice>, f64)> = Vec::new();
+        present.extend(kept::running(&mut instance).map(|choices| (choices, 0.0)));
+        if let Some(kept) = kept {
+            let ids: Vec<_> = jobs.job.iter().map(|job| &job.id).collect();
+            present.push((kept.choices(&mut instance, &ids), kept.within * dual.bound));
+        }
+        let (_, nodes) = seat(&instance, &dual, &present);
         let model = table.and_then(|table| table.model().cloned());
         let workloads: BTreeSet<_> = jobs.job.iter().filter_map(|job| job.workload.as_ref()).collect();
         let kinds = workloads.into_iter().flat_map(|workload| {
@@ -176,7 +185,14 @@ impl Allocator {
 
 /// Rounds, searches and seats; tries again with head room where nodes were too torn, and keeps the best. Beside it stands
 /// the best value without nodes.
-pub(crate) fn seat<'a>(instance: &'a Instance<'_>, dual: &Dual) -> (f64, Nodes<'a>) {
+///
+/// Each of the solutions that are `present` stands for election too, as it is and with what gains taken over from the one that
+/// was found; it wins where it is worth no less, or less by no more than the amount beside it.
+pub(crate) fn seat<'a>(
+    instance: &'a Instance<'_>,
+    dual: &Dual,
+    present: &[(Vec<Choice>, f64)],
+) -> (f64, Nodes<'a>) {
     let problem = &instance.problem;
     let mut best: Option<Nodes<'a>> = None;
     let mut of_pools = 0.0_f64;
@@ -193,7 +209,16 @@ pub(crate) fn seat<'a>(instance: &'a Instance<'_>, dual: &Dual) -> (f64, Nodes<'
         rounder.search(&mut rounded, tolerance, options.search, options.seed);
         of_pools = of_pools.max(rounded.value);
         let mut nodes = Nodes::new(instance);
-        let failed = nodes.place(&rounded.choices, dual);
+        let mut failed = nodes.place(&rounded.choices, dual);
+        for (choices, within) in present {
+            let kept = rounder.keep(choices, &rounded, *within);
+            of_pools = of_pools.max(kept.value);
+            let mut seated = Nodes::new(instance);
+            let failed_kept = seated.place(&kept.choices, dual);
+            if seated.value >= nodes.value - within {
+                (nodes, failed) = (seated, failed_kept);
+            }
+        }
         if best.as_ref().is_none_or(|best| nodes.value > best.value) {
             best = Some(nodes);
         }

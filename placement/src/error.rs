@@ -99,6 +99,18 @@ pub enum Error {
         /// What to do.
         remedy: &'static str,
     },
+    /// Something said about a job of a session that cannot be meant.
+    #[error("job `{job}`: {field} is {value}, {rule}")]
+    Amount {
+        /// The job.
+        job: String,
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
     /// The predictor failed.
     #[error("the predictor failed on {rows} rows")]
     Predictor {

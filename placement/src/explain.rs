@@ -12,6 +12,7 @@ use crate::settings::{self, Settings};
 use crate::shapes::{Dropped, Origin};
 use elastico_core::{JobId, PoolId, SharingMode};
 use elastico_models::Profiles;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +24,10 @@ pub const EXPLANATION_SCHEMA: &str = "elastico.explanation/1";
 const HOLDERS: usize = 5;
 
 /// One shape at the prices.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PricedShape {
     /// The pool.
+    #[schemars(with = "String")]
     pub pool: PoolId,
     /// GPUs.
     pub gpus: u32,
@@ -43,17 +45,21 @@ pub struct PricedShape {
     /// What it takes.
     pub amounts: Resources,
     /// What each resource adds to the price; resources without a price are absent.
+    #[schemars(with = "BTreeMap<String, f64>")]
     pub parts: BTreeMap<Resource, f64>,
 }
 
 /// One co-runner at the prices.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PricedPartner {
     /// The co-runner.
+    #[schemars(with = "String")]
     pub job: JobId,
     /// The pool.
+    #[schemars(with = "String")]
     pub pool: PoolId,
     /// The best sharing mode, seen from the job.
+    #[schemars(with = "String")]
     pub sharing: SharingMode,
     /// Predicted slowdowns of the job and the co-runner.
     pub slowdown: [f64; 2],
@@ -64,9 +70,10 @@ pub struct PricedPartner {
 }
 
 /// A job that has some of what another one lacks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Holder {
     /// The job.
+    #[schemars(with = "String")]
     pub job: JobId,
     /// How much of the resource it has; the slot of a pair is held by both by half.
     pub amount: f64,
@@ -79,11 +86,12 @@ pub struct Holder {
 }
 
 /// Why a job is where it is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// `elastico.explanation/1`.
     pub schema: String,
     /// The job.
+    #[schemars(with = "String")]
     pub job: JobId,
     /// Where it runs.
     pub assignment: Option<Assignment>,
@@ -102,7 +110,7 @@ pub struct Explanation {
     pub entry: Option<Entry>,
     /// Its best co-runners, at most five.
     pub partners: Vec<PricedPartner>,
-    /// Jobs that it may not share with, by reason.
+    /// Jobs that it may not share with, by reason, the names of [`Refusal`](crate::Refusal).
     pub refused_partners: BTreeMap<String, u64>,
     /// Value of the placement.
     pub value: f64,

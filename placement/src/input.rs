@@ -162,6 +162,21 @@ impl Source<'_> {
         }
     }
 
+    /// Checks that a number is between two.
+    pub(crate) fn range(
+        &self,
+        entry: (usize, &str),
+        field: &'static str,
+        value: Option<f64>,
+        [least, most]: [f64; 2],
+        must: &str,
+    ) -> Result<(), Error> {
+        value.filter(|number| !(least..=most).contains(number)).map_or(Ok(()), |number| {
+            let rule = format!("{must} between {least:e} and {most:e}");
+            Err(self.refuse(entry, field, format!("{number:e}"), rule, None))
+        })
+    }
+
     /// Checks that a number is finite and within the rule.
     pub(crate) fn number(
         &self,

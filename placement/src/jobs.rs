@@ -2,8 +2,10 @@
 
 mod check;
 mod csv;
+mod present;
 
 use crate::Error;
+use crate::cluster::Cluster;
 use crate::input::{self, Format, Source};
 use crate::placement::NodeGpus;
 use crate::settings::{SettingNames, Settings};
@@ -261,11 +263,26 @@ impl Jobs {
     /// [`Error`] with file, line, field, value and rule.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let format = input::format_of(path)?;
+        Self::parse(&input::read(path)?, path, format)
+    }
+
+    /// The same for jobs on a cluster: where jobs run now must be there, and each GPU has one job, or two that share it.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; [`Error::Value`] for a `current` that cannot be.
+    pub fn read_on(path: &Path, cluster: &Cluster) -> Result<Self, Error> {
+        let format = input::format_of(path)?;
         let text = input::read(path)?;
+        let jobs = Self::parse(&text, path, format)?;
+        jobs.check_present(cluster, &Source { file: path.to_owned(), text: &text, format, table: "job" })?;
+        Ok(jobs)
+    }
+
+    fn parse(text: &str, path: &Path, format: Format) -> Result<Self, Error> {
         match format {
-            Format::Toml => Self::from_toml(&text, path),
-            Format::Json => Self::from_json(&text, path),
-            Format::Csv => Self::from_csv(&text, path),
+            Format::Toml => Self::from_toml(text, path),
+            Format::Json => Self::from_json(text, path),
+            Format::Csv => Self::from_csv(text, path),
         }
     }
 

@@ -55,6 +55,7 @@ mod explain;
 mod input;
 mod instance;
 mod jobs;
+mod kept;
 mod matching;
 mod nodes;
 mod objective;
@@ -76,8 +77,8 @@ pub mod whatif;
 mod worth;
 
 pub use allocate::Allocator;
-pub use elastico_models::Profiles;
 pub use cluster::{Cluster, Pool};
+pub use elastico_models::Profiles;
 pub use error::Error;
 pub use explain::{EXPLANATION_SCHEMA, Explanation, Holder, PricedPartner, PricedShape};
 pub use instance::Refusal;

@@ -1,6 +1,7 @@
 //! Slots on nodes: which GPU of which node, largest first, best fit, a pair as one slot.
 
 mod keep;
+mod push;
 
 use crate::cluster::Pool;
 use crate::dual::Dual;
@@ -190,11 +191,14 @@ impl<'a> Nodes<'a> {
             units.retain(|(_, _, job, choice)| !self.keep(*job, *choice));
         }
         let mut failed = 0;
-        for (_, _, job, choice) in units {
+        let mut unseated = Vec::new();
+        for (_, value, job, choice) in units {
             if !self.take(job, choice) && !self.make_room(job, choice) {
                 failed += 1;
+                unseated.push((value, job, choice));
             }
         }
+        self.push_out(unseated);
         if chosen.iter().enumerate().any(|(job, _)| self.choices[job] == Choice::Waiting) {
             self.fill(dual);
         }

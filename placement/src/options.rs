@@ -107,8 +107,8 @@ impl Default for Options {
 impl Options {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |field, value: f64, rule| Err(Error::Option { field, value: value.to_string(), rule });
-        if !(self.limit.is_finite() && self.limit >= 1.0) {
-            return refuse("limit", self.limit, "it must be a slowdown of at least 1");
+        if !(1.0..=1000.0).contains(&self.limit) {
+            return refuse("limit", self.limit, "it must be a slowdown from 1 to 1000");
         }
         if !(self.tolerance > 0.0 && self.tolerance < 1.0) {
             return refuse("tolerance", self.tolerance, "it must be between 0 and 1");

@@ -78,6 +78,7 @@ pub struct Assignment {
 /// Why a job waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum WaitReason {
     /// It has no feasible shape on this cluster.
     NoShape,
@@ -85,6 +86,8 @@ pub enum WaitReason {
     PricedOut,
     /// It is worth its price, as much as others that run; whole jobs do not fill the cluster better.
     Tie,
+    /// It comes while nobody is moved, and no place for it is free; the next whole solution may run it.
+    NoRoom,
     /// There are enough free GPUs, but not together on a node with enough host resources.
     Fragmented,
 }
@@ -96,12 +99,13 @@ impl WaitReason {
             Self::NoShape => "no_shape",
             Self::PricedOut => "priced_out",
             Self::Tie => "tie",
+            Self::NoRoom => "no_room",
             Self::Fragmented => "fragmented",
         }
     }
 }
 
-/// The shape with which a job would come in first, and at which price.
+/// The shape with which a job would come in first where it has its GPUs for itself, and at which price.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// The pool.
@@ -115,7 +119,7 @@ pub struct Entry {
     pub price: f64,
     /// Price of one GPU slot now.
     pub slot_price: f64,
-    /// The job enters when a slot costs this or less, other prices unchanged.
+    /// Alone the job enters when a slot costs this or less, other prices unchanged; beside another it may run at a higher price.
     pub entry_slot_price: f64,
 }
 

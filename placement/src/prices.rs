@@ -15,7 +15,7 @@ pub struct Price {
     pub pool: PoolId,
     /// The resource.
     pub resource: Resource,
-    /// Value of one more unit, in units of the objective; 0 = there is enough.
+    /// Shadow price: the slope of the bound by one unit, in units of the objective; 0 = there is enough.
     pub value_per_unit: f64,
     /// What the pool has.
     pub capacity: f64,

@@ -1,13 +1,14 @@
 //! JSON schemas of the files that users write, and of the answers that programs read.
 
 use crate::cluster::Cluster;
+use crate::explain::Explanation;
 use crate::jobs::Jobs;
 use crate::options::Options;
 use crate::placement::Placement;
 use crate::session::SessionAnswer;
 use crate::whatif;
 
-/// The JSON schemas of `cluster.toml`, `jobs.toml`, the options, placements, the answers of a session and those of [`crate::whatif`]: (file name, JSON text). They are committed in
+/// The JSON schemas of `cluster.toml`, `jobs.toml`, the options, placements, explanations, the answers of a session and those of [`crate::whatif`]: (file name, JSON text). They are committed in
 /// `placement/schemas`, and a test fails when those are stale.
 pub fn schemas() -> Vec<(&'static str, String)> {
     let text = |schema: &schemars::Schema| {
@@ -17,6 +18,7 @@ pub fn schemas() -> Vec<(&'static str, String)> {
     };
     vec![
         ("cluster.json", text(&schemars::schema_for!(Cluster))),
+        ("explanation.json", text(&schemars::schema_for!(Explanation))),
         ("jobs.json", text(&schemars::schema_for!(Jobs))),
         ("options.json", text(&schemars::schema_for!(Options))),
         ("placement.json", text(&schemars::schema_for!(Placement))),

@@ -140,25 +140,41 @@ impl<'a> Session<'a> {
         self.names.len()
     }
 
-    /// A job comes. Nobody is moved for it.
+    /// A job comes. Nobody is moved for it. Returns what becomes of it, and after it its co-runner, where it joins one: that job
+    /// goes on running, slower and under the sharing mode of the pair.
     ///
     /// # Errors
     /// [`Error::Duplicate`] for the name of a job that is here already, [`Error::Job`] where the objective asks for what it does
-    /// not say.
-    pub fn submit(&mut self, mut job: Job) -> Result<Decision, Error> {
+    /// not say, [`Error::Amount`] for a job that says that it runs: [`Self::resume`] takes these.
+    pub fn submit(&mut self, job: Job) -> Result<Vec<Decision>, Error> {
         if self.names.contains_key(&job.id) {
             return Err(Error::Duplicate { id: job.id.to_string() });
         }
+        if let Some(current) = &job.current {
+            return Err(Error::Amount {
+                job: job.id.to_string(),
+                field: "current",
+                value: format!("{} of {}", current.gpus, current.pool),
+                rule: "a job that comes does not run yet; those that run are given at the start",
+            });
+        }
         self.allocator.options().objective.check_jobs(std::slice::from_ref(&job))?;
-        job.current = None;
         let at = self.push(job);
         Ok(if self.start(at) {
-            self.runs(at)
+            let changed = std::iter::once(at).chain(self.co_runner(at));
+            changed.map(|job| self.runs(job)).collect()
         } else {
             let waiting = wait(&self.instance, &self.jobs, &self.table_of_prices, &self.used, at);
             self.waiting.insert((Rank(self.surplus(at)), at));
-            Decision::Waits(waiting)
+            vec![Decision::Waits(waiting.as_it_came())]
         })
+    }
+
+    /// Who is on the same GPU.
+    fn co_runner(&self, job: usize) -> Option<usize> {
+        let Choice::Pair(at) = self.choices[job] else { return None };
+        let pair = &self.instance.problem.pairs[at];
+        Some(pair.a + pair.b - job)
     }
 
     /// A job ends, or is withdrawn. Returns who runs otherwise because of it: its co-runner, and those that waited.
@@ -172,6 +188,7 @@ impl<'a> Session<'a> {
         match self.choices[at] {
             Choice::Waiting => {
                 self.waiting.remove(&(Rank(self.surplus(at)), at));
+                self.forget_the_gone();
                 return Ok(Vec::new());
             }
             Choice::Single(_) => self.release(at),
@@ -186,8 +203,17 @@ impl<'a> Session<'a> {
                 changed.push(other);
             }
         }
-        changed.extend(self.fill());
-        Ok(changed.into_iter().map(|job| self.runs(job)).collect())
+        for job in self.fill() {
+            // A co-runner that it joined runs otherwise than before.
+            for job in std::iter::once(job).chain(self.co_runner(job)) {
+                if !changed.contains(&job) {
+                    changed.push(job);
+                }
+            }
+        }
+        let decisions = changed.into_iter().map(|job| self.runs(job)).collect();
+        self.forget_the_gone();
+        Ok(decisions)
     }
 
     fn find(&self, job: &str) -> Result<usize, Error> {

@@ -73,9 +73,10 @@ impl Current {
 }
 
 /// Why a configuration is no shape.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dropped {
     /// The pool.
+    #[schemars(with = "String")]
     pub pool: PoolId,
     /// GPUs, where the reason is about them.
     pub gpus: Option<u32>,

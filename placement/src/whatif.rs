@@ -8,6 +8,7 @@ use crate::Error;
 use crate::allocate::Allocator;
 use crate::cluster::Cluster;
 use crate::jobs::Jobs;
+use crate::kept::Kept;
 use crate::options::Options;
 use crate::pairing::PairTable;
 use crate::placement::{Assignment, Placement};
@@ -76,9 +77,17 @@ impl Side {
         }
     }
 
-    /// What fits the smaller cluster fits the larger one, and what bounds the larger one bounds the smaller.
+    /// What fits the smaller cluster fits the larger one, and what bounds the larger one bounds the smaller. Both have the same
+    /// jobs; a larger cluster takes over the whole solution, not its value alone.
     fn order(small: &mut Self, large: &mut Self) {
-        large.value = large.value.max(small.value);
+        if large.value < small.value {
+            *large = Self { gpus: large.gpus, bound: large.bound, ..*small };
+        }
+        Self::order_bounds(small, large);
+    }
+
+    /// What bounds more bounds less too.
+    fn order_bounds(small: &mut Self, large: &mut Self) {
         small.bound = small.bound.min(large.bound);
         for side in [small, large] {
             side.gap = gap(side.value, side.bound);
@@ -103,6 +112,9 @@ fn speed(assignment: &Assignment) -> f64 {
 fn slowdown(assignment: &Assignment) -> f64 {
     assignment.beside.as_ref().map_or(1.0, |beside| beside.slowdown.max(1.0))
 }
+
+/// How far from each other two searches may end by chance, as a ratio of the bound.
+const CHANCE: f64 = 1e-4;
 
 /// A solved state to ask about.
 #[derive(Debug)]
@@ -140,7 +152,10 @@ impl<'a> WhatIf<'a> {
         profiles: &'a Profiles,
         table: Option<&'a PairTable>,
     ) -> Result<Self, Error> {
-        let (before, warm) = allocator.solve_warm(jobs, profiles, table, None)?;
+        let (first, warm) = allocator.solve_warm(jobs, profiles, table, None, None)?;
+        // A second solution from the prices of the first is what every question is compared with: each of them starts there too.
+        let kept = Kept { placement: &first, within: 0.0 };
+        let (before, _) = allocator.solve_warm(jobs, profiles, table, Some(&warm), Some(kept))?;
         Ok(Self { allocator, jobs, profiles, table, before, warm })
     }
 
@@ -154,8 +169,22 @@ impl<'a> WhatIf<'a> {
     }
 
     fn solve(&self, cluster: Cluster, options: Options, jobs: &Jobs) -> Result<Solved, Error> {
+        self.solve_within(cluster, options, jobs, 0.0)
+    }
+
+    /// The same for questions about who changes: the present placement stays where what was found is no better by this ratio of
+    /// the bound. Two searches end so far from each other by chance.
+    fn solve_within(
+        &self,
+        cluster: Cluster,
+        options: Options,
+        jobs: &Jobs,
+        within: f64,
+    ) -> Result<Solved, Error> {
         let allocator = Allocator::new(cluster, options);
-        let (placement, _) = allocator.solve_warm(jobs, self.profiles, self.table, Some(&self.warm))?;
+        let kept = Kept { placement: &self.before, within };
+        let (placement, _) =
+            allocator.solve_warm(jobs, self.profiles, self.table, Some(&self.warm), Some(kept))?;
         Ok(Solved { allocator, placement })
     }
 

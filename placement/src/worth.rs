@@ -37,6 +37,11 @@ impl Worth {
         }
     }
 
+    /// Whether the job runs now.
+    pub(crate) const fn runs(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Whether the job must be restarted to run in a shape.
     pub(crate) fn restarts(&self, shape: &Shape) -> bool {
         self.current.as_ref().is_some_and(|current| !current.is(shape))

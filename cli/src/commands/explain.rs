@@ -109,7 +109,7 @@ fn holders(explanation: &Explanation, resource: Resource) -> Table {
     let enters = explanation.entry.as_ref().filter(|_| explanation.waiting.is_some());
     let enters = enters.map_or(String::new(), |entry| {
         format!(
-            "; it enters when a GPU costs {:.3} instead of {:.3}",
+            "; alone it enters when a GPU costs {:.3} instead of {:.3}",
             entry.entry_slot_price, entry.slot_price
         )
     });
@@ -153,7 +153,7 @@ fn partners(explanation: &Explanation) -> Table {
         if refused.is_empty() { String::new() } else { format!("; refused: {}", refused.join(", ")) };
     let mut partners = Table::new(
         &explanation.schema,
-        format!("best co-runners{refused}"),
+        format!("best co-runners; gain = worth of the pair less that of the better of both alone{refused}"),
         vec![
             Column::text("job"),
             Column::text("sharing"),

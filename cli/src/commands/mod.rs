@@ -10,6 +10,7 @@ mod exec;
 mod explain;
 mod man;
 mod place;
+mod place_tables;
 mod predict;
 mod profile;
 mod report;
@@ -19,7 +20,7 @@ mod trace;
 mod train;
 mod whatif;
 
-pub(crate) use place::tables as placement_tables;
+pub(crate) use place_tables::for_people as placement_tables;
 
 use crate::failure::Ending;
 use crate::output::Talk;

@@ -1,17 +1,17 @@
 //! `elastico place`
 
+use super::place_tables;
 use super::predict::{Engine, warn_of_strangers};
 use crate::artefacts::Artefacts;
-use crate::failure::Ending;
+use crate::failure::{Ending, usage};
 use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
 use clap::ValueEnum;
 use elastico_core::SharingMode;
 use elastico_models::{Predictor, Profiles};
-use elastico_placement::{Allocator, Cluster, Jobs, Objective, Options, PairTable, Placement};
-use elastico_report::{Column, Table, Value};
+use elastico_placement::{Allocator, Cluster, Job, Jobs, Objective, Options, PairTable, Placement};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The state of a cluster: who wants to run, on what, and what is known about it.
@@ -42,12 +42,12 @@ pub(crate) struct State {
     objective: Aim,
 
     /// Exponent of the objective `power`, below 1 and not 0; the lower, the closer to max-min
-    #[arg(long, required_if_eq("objective", "power"), allow_negative_numbers = true, value_name = "P")]
+    #[arg(long, allow_negative_numbers = true, value_name = "P")]
     power: Option<f64>,
 
-    /// Of the objective `srpt`: the waiting after which the weight of a job has doubled
-    #[arg(long, default_value_t = 3600.0, value_name = "SECONDS")]
-    ageing_seconds: f64,
+    /// Of the objective `srpt`: the waiting after which the weight of a job has doubled [default: 3600]
+    #[arg(long, value_name = "SECONDS")]
+    ageing_seconds: Option<f64>,
 
     /// How long a job is expected to stay in a shape, so that it moves only for more than a restart costs
     #[arg(long, default_value_t = Options::default().horizon_seconds, value_name = "SECONDS")]
@@ -76,19 +76,32 @@ pub(crate) struct Read {
 }
 
 impl State {
-    pub(crate) fn options(&self) -> Options {
+    fn options(&self) -> anyhow::Result<Options> {
         let horizon_seconds = self.horizon_seconds;
         let mut options = Options { limit: self.limit, horizon_seconds, ..Options::default() };
-        options.objective = match (self.objective, self.power) {
-            (Aim::Throughput, _) => Objective::Throughput,
-            (Aim::Log, _) => Objective::Log,
-            (Aim::Srpt, _) => Objective::srpt(self.ageing_seconds),
-            (Aim::Power, power) => Objective::Power { p: power.unwrap_or(f64::NAN) },
+        options.objective = match (self.objective, self.power, self.ageing_seconds) {
+            (Aim::Throughput, None, None) => Objective::Throughput,
+            (Aim::Log, None, None) => Objective::Log,
+            (Aim::Srpt, None, ageing) => Objective::srpt(ageing.unwrap_or(3600.0)),
+            (Aim::Power, Some(p), None) => Objective::Power { p },
+            (Aim::Power, None, _) => {
+                return Err(usage("the objective `power` has no exponent", "give one with --power"));
+            }
+            (_, Some(_), _) => {
+                return Err(usage(
+                    "--power belongs to another objective",
+                    "add --objective power, or leave it out",
+                ));
+            }
+            (_, None, Some(_)) => {
+                let hint = "add --objective srpt, or leave it out";
+                return Err(usage("--ageing-seconds belongs to another objective", hint));
+            }
         };
         if !self.sharing.is_empty() {
             options.sharing.clone_from(&self.sharing);
         }
-        options
+        Ok(options)
     }
 
     pub(crate) fn read(
@@ -108,18 +121,35 @@ impl State {
         predictor: Option<&dyn Predictor>,
         talk: Talk,
     ) -> anyhow::Result<Read> {
-        let allocator = Allocator::new(Cluster::read(&self.cluster)?, self.options());
+        let allocator = Allocator::new(Cluster::read(&self.cluster)?, self.options()?);
         if let Some(predictor) = predictor {
             let devices = allocator.cluster().pool.iter().map(|pool| pool.device.as_str());
             warn_of_strangers(predictor, devices, talk);
         }
-        let jobs = Jobs::read(&self.jobs)?;
+        let jobs = Jobs::read_on(&self.jobs, allocator.cluster())?;
         let profiles = self.profiles.clone().or_else(|| model.profiles(talk));
         let profiles = profiles.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
+        for words in jobs.unknown_pools(allocator.cluster()).iter().take(5) {
+            talk.say(words);
+        }
+        warn_of_missing_profiles(&jobs, &profiles, talk);
         let all = Jobs { job: jobs.job.iter().chain(&new.job).cloned().collect() };
         let table =
             predictor.map(|predictor| allocator.pair_table(&all, &profiles, predictor)).transpose()?;
         Ok(Read { allocator, jobs, profiles, table })
+    }
+}
+
+/// Says that nothing tells how fast jobs run that only name a workload.
+fn warn_of_missing_profiles(jobs: &Jobs, profiles: &Profiles, talk: Talk) {
+    let is_bare = |job: &&Job| job.shape.is_empty() && job.batch.is_empty() && job.goodput.is_none();
+    let bare = jobs.job.iter().filter(is_bare).count();
+    if bare > 0 && profiles.iter().next().is_none() {
+        talk.say(format!(
+            "no profiles: {bare} of {} jobs only name a workload, and nothing says how fast it runs\n\
+             hint: name the profiles with --profiles, or a --model that has some beside it",
+            jobs.job.len()
+        ));
     }
 }
 
@@ -134,14 +164,19 @@ pub(crate) struct OptionalModel {
     engine: Engine,
 }
 
+/// Profiles that were shipped with a model.
+pub(crate) fn profiles_beside(model: &Path, talk: Talk) -> Option<PathBuf> {
+    let beside = model.with_extension("profiles.json");
+    beside.is_file().then(|| {
+        talk.say(format!("profiles of `{}`", beside.display()));
+        beside
+    })
+}
+
 impl OptionalModel {
     /// Profiles that were shipped with the model.
     fn profiles(&self, talk: Talk) -> Option<PathBuf> {
-        let beside = self.model.as_ref()?.with_extension("profiles.json");
-        beside.is_file().then(|| {
-            talk.say(format!("profiles of `{}`", beside.display()));
-            beside
-        })
+        profiles_beside(self.model.as_ref()?, talk)
     }
 
     pub(crate) fn load(&self) -> anyhow::Result<Option<Box<dyn Predictor>>> {
@@ -192,7 +227,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         talk.say("no --model: no job shares a GPU");
     }
     if arguments.serve {
-        return super::serve::run(&read.allocator, read.jobs, &read.profiles, predictor.as_deref(), talk);
+        return super::serve::run(&read.allocator, &read.jobs, &read.profiles, predictor.as_deref(), talk);
     }
     let read_seconds = begin.elapsed().as_secs_f64();
     let begin = Instant::now();
@@ -202,8 +237,12 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         artefacts.write(&[&json(&placement)?])?;
         talk.say(format!("wrote `{}`", out.display()));
     }
+    let told = match arguments.format {
+        Format::Csv => place_tables::for_programs(&placement),
+        Format::Table | Format::Json => place_tables::for_people(&placement),
+    };
     let timings = Timings { read_and_predict_seconds: read_seconds, solve_seconds };
-    output::answer(arguments.format, &Timed { placement: &placement, timings }, &tables(&placement))?;
+    output::answer(arguments.format, &Timed { placement: &placement, timings }, &told)?;
     // Jobs that wait because the cluster is full are no failure; jobs that can never run are a no.
     let infeasible =
         placement.waiting.iter().any(|job| job.reason == elastico_placement::WaitReason::NoShape);
@@ -230,94 +269,4 @@ pub(crate) fn json(placement: &Placement) -> anyhow::Result<Vec<u8>> {
     let mut json = serde_json::to_vec_pretty(placement).context("cannot write the placement as JSON")?;
     json.push(b'\n');
     Ok(json)
-}
-
-/// Who runs, who waits, and the prices.
-pub(crate) fn tables(placement: &Placement) -> Vec<Table> {
-    let label = if placement.basis.simulated { "simulated: " } else { "" };
-    let mut running = Table::new(
-        &placement.schema,
-        format!(
-            "{label}{} jobs on {} GPUs, {} pairs, {} waiting; value {:.3}, bound {:.3}, gap {:.2} %",
-            placement.assignments.len(),
-            placement.gpus_used(),
-            placement.pairs(),
-            placement.waiting.len(),
-            placement.value,
-            placement.bound,
-            placement.gap * 100.0
-        ),
-        vec![
-            Column::text("job"),
-            Column::text("pool"),
-            Column::text("place").label("node:GPUs"),
-            Column::text("beside"),
-            Column::text("sharing"),
-            Column::number("slowdown", ""),
-            Column::number("slowdown_upper", "").label("upper"),
-        ],
-    );
-    for assignment in &placement.assignments {
-        let places: Vec<String> = assignment
-            .nodes
-            .iter()
-            .map(|node| {
-                let gpus: Vec<String> = node.gpus.iter().map(ToString::to_string).collect();
-                format!("{}:{}", node.node, gpus.join(","))
-            })
-            .collect();
-        let beside = assignment.beside.as_ref();
-        running.push(vec![
-            assignment.job.as_str().into(),
-            assignment.pool.as_str().into(),
-            places.join(" ").into(),
-            beside.map_or(Value::Missing, |beside| beside.job.as_str().into()),
-            beside.map_or(Value::Missing, |beside| beside.sharing.to_string().into()),
-            beside.map_or(Value::Missing, |beside| Value::number(beside.slowdown, 2)),
-            beside.map_or(Value::Missing, |beside| Value::number(beside.slowdown_upper, 2)),
-        ]);
-    }
-    let mut prices = Table::new(
-        &placement.schema,
-        "prices, in units of the objective",
-        vec![
-            Column::text("pool"),
-            Column::text("resource"),
-            Column::number("value_per_unit", "").label("price of one more"),
-            Column::number("capacity", ""),
-            Column::number("used_ratio", "").label("used"),
-        ],
-    );
-    for price in &placement.prices.prices {
-        prices.push(vec![
-            price.pool.as_str().into(),
-            price.resource.as_str().into(),
-            Value::number(price.value_per_unit, 4),
-            Value::number(price.capacity, 0),
-            Value::number(price.used_ratio, 2),
-        ]);
-    }
-    let mut tables = vec![running, prices];
-    if !placement.waiting.is_empty() {
-        let mut waiting = Table::new(
-            &placement.schema,
-            "waiting",
-            vec![
-                Column::text("job"),
-                Column::text("reason"),
-                Column::number("entry_slot_price", "").label("enters at"),
-                Column::text("detail"),
-            ],
-        );
-        for job in &placement.waiting {
-            waiting.push(vec![
-                job.job.as_str().into(),
-                job.reason.as_str().into(),
-                job.entry.as_ref().map_or(Value::Missing, |entry| Value::number(entry.entry_slot_price, 4)),
-                job.detail().into(),
-            ]);
-        }
-        tables.push(waiting);
-    }
-    tables
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Model {
     /// The model file
     #[arg(long, value_name = "FILE")]
-    model: PathBuf,
+    pub(crate) model: PathBuf,
 
     #[command(flatten)]
     engine: Engine,

@@ -1,14 +1,14 @@
 //! `elastico place --serve`: one event a line on stdin, one answer a line on stdout.
 
 use crate::failure::Ending;
-use crate::output::Talk;
+use crate::output::{self, Talk};
 use anyhow::Context as _;
 use elastico_core::{DeviceKind, Hint as _};
 use elastico_models::{Predictor, Profiles};
 use elastico_placement::{Allocator, Error, Jobs, PairTable, Session, SessionAnswer as Answer};
 use serde::Deserialize;
 use serde_json::Value;
-use std::io::{BufRead as _, Write as _};
+use std::io::BufRead as _;
 use std::path::Path;
 
 /// How far a job has come.
@@ -23,7 +23,7 @@ struct Progress {
 /// Answers until stdin ends. A line that cannot be taken is answered with its error and changes nothing.
 pub(crate) fn run(
     allocator: &Allocator,
-    jobs: Jobs,
+    jobs: &Jobs,
     profiles: &Profiles,
     predictor: Option<&dyn Predictor>,
     talk: Talk,
@@ -37,43 +37,55 @@ pub(crate) fn run(
         })
         .transpose()?;
     let simulated = profiles.iter().any(|profile| profile.device_kind == DeviceKind::Simulated);
-    let mut session = Session::new(allocator, profiles, table.as_ref())?;
-    for job in jobs.job {
-        session.submit(job)?;
-    }
+    let (mut session, placement) = Session::resume(allocator, profiles, table.as_ref(), jobs)?;
     let mut first = Answer::to(0, "solve");
-    first.placement = Some(Box::new(session.solve()?));
+    first.placement = Some(Box::new(placement));
     first.simulated = simulated;
     say(&first)?;
     talk.say(format!(
         "{} jobs placed; one event a line, for example {{\"finish\": \"JOB\"}}",
         session.jobs()
     ));
-    for (line, text) in (1..).zip(std::io::stdin().lock().lines()) {
-        let text = text.with_context(|| format!("cannot read line {line} of stdin"))?;
-        if !text.trim().is_empty() {
-            let mut answer = answer(&mut session, line, &text);
-            answer.simulated = simulated;
-            say(&answer)?;
+    let mut stdin = std::io::stdin().lock();
+    let mut bytes = Vec::new();
+    for line in 1.. {
+        bytes.clear();
+        let count = stdin
+            .read_until(b'\n', &mut bytes)
+            .with_context(|| format!("cannot read line {line} of stdin"))?;
+        if count == 0 {
+            break;
         }
+        let mut answer = match std::str::from_utf8(&bytes) {
+            Ok(text) if text.trim().is_empty() => continue,
+            Ok(text) => answer(&mut session, line, text),
+            // One bad line must not end a session that holds the state of a cluster.
+            Err(_) => refuse(line, "unknown", format!("line {line} of stdin is no UTF-8 text"), None),
+        };
+        answer.simulated = simulated;
+        say(&answer)?;
     }
     Ok(Ending::Done)
 }
 
 fn say(answer: &Answer) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, answer).context("cannot write an answer")?;
-    out.write_all(b"\n").and_then(|()| out.flush()).context("cannot write an answer")
+    let mut text = serde_json::to_string(answer).context("cannot write an answer as JSON")?;
+    text.push('\n');
+    output::print(&text)
+}
+
+const FORMS: &str = "{\"submit\": {…a job as in jobs.json…}}, {\"finish\": \"JOB\"}, \
+    {\"advance\": {\"job\": \"JOB\", \"work_steps_left\": 1000, \"waited_seconds\": 60}} or {\"solve\": true}";
+
+/// An event that changes nothing; the hint says what is taken where nothing better is known.
+fn refuse(line: u64, event: &str, error: String, hint: Option<String>) -> Answer {
+    let mut answer = Answer::to(line, event);
+    (answer.error, answer.hint) = (Some(error), Some(hint.unwrap_or_else(|| FORMS.to_owned())));
+    answer
 }
 
 fn answer(session: &mut Session<'_>, line: u64, text: &str) -> Answer {
-    let refuse = |event, error: String, hint: Option<String>| {
-        let mut answer = Answer::to(line, event);
-        (answer.error, answer.hint) = (Some(error), hint);
-        answer
-    };
-    const FORMS: &str = "{\"submit\": {…a job as in jobs.json…}}, {\"finish\": \"JOB\"}, \
-        {\"advance\": {\"job\": \"JOB\", \"work_steps_left\": 1000, \"waited_seconds\": 60}} or {\"solve\": true}";
+    let refuse = |event: &str, error: String, hint: Option<String>| refuse(line, event, error, hint);
     let event: Value = match serde_json::from_str(text) {
         Ok(event) => event,
         Err(error) => {
@@ -100,9 +112,9 @@ fn answer(session: &mut Session<'_>, line: u64, text: &str) -> Answer {
             };
             let id = job.id.to_string();
             match session.submit(job) {
-                Ok(decision) => {
+                Ok(decisions) => {
                     let mut answer = Answer::to(line, "submit");
-                    (answer.job, answer.decisions) = (Some(id), vec![decision]);
+                    (answer.job, answer.decisions) = (Some(id), decisions);
                     answer
                 }
                 Err(error) => failed("submit", error),

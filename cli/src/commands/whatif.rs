@@ -9,7 +9,7 @@ mod price;
 mod robust;
 mod size;
 
-use super::place::{OptionalModel, Read, State};
+use super::place::{OptionalModel, Read, State, profiles_beside};
 use super::predict::{Model, warn_of_strangers};
 use crate::failure::{Ending, check_limit, usage};
 use crate::output::{self, Format, Talk};
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Partners {
         /// The workload
         subject: WorkloadId,
-        /// Candidates; all profiled training and inference where none is named
+        /// Candidates, by commas or the option repeated; all profiled training and inference where none is named
         #[arg(long, value_delimiter = ',', value_name = "WORKLOAD")]
         among: Vec<WorkloadId>,
         /// Answers at most
@@ -154,9 +154,9 @@ pub(crate) struct Question {
     #[command(flatten)]
     model: Model,
 
-    /// Workload profiles, from `dataset export --table profiles`
+    /// Workload profiles, from `dataset export --table profiles` [default: those beside the model, `MODEL.profiles.json`]
     #[arg(long, value_name = "FILE")]
-    profiles: PathBuf,
+    profiles: Option<PathBuf>,
 
     /// The chip; the one of the profiles where they know just one
     #[arg(long, value_name = "CHIP")]
@@ -191,7 +191,7 @@ pub(crate) struct Scene {
 pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
         Command::Pair { a, b, question } => {
-            let (profiles, ask) = question.ask()?;
+            let (profiles, ask) = question.ask(talk)?;
             let predictor = question.model.load()?;
             warn_of_strangers(predictor.as_ref(), [ask.device.as_str()], talk);
             let answer = whatif::pair(a, b, &ask, &profiles, predictor.as_ref())?;
@@ -199,7 +199,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             Ok(yes(answer.verdict == Verdict::Yes))
         }
         Command::Partners { subject, among, top, question } => {
-            let (profiles, ask) = question.ask()?;
+            let (profiles, ask) = question.ask(talk)?;
             let predictor = question.model.load()?;
             warn_of_strangers(predictor.as_ref(), [ask.device.as_str()], talk);
             let mut answer = whatif::partners(subject, among, &ask, &profiles, predictor.as_ref())?;
@@ -266,6 +266,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             if read.table.is_none() {
                 return Err(usage("without a model nothing is predicted", "name one with --model"));
             }
+            talk.say(format!("placing anew for each of {draws} draws and the worst case"));
             let options = RobustOptions { error: *error, draws: *draws, seed: Seed(*seed) };
             let answer = scene.solve(&read)?.robust(options)?;
             output::answer(scene.format, &answer, &robust::tables(&answer))?;
@@ -294,8 +295,12 @@ impl Goal {
 }
 
 impl Question {
-    fn ask(&self) -> anyhow::Result<(Profiles, PairQuestion)> {
-        let profiles = Profiles::read(&self.profiles)?;
+    fn ask(&self, talk: Talk) -> anyhow::Result<(Profiles, PairQuestion)> {
+        let Some(profiles) = self.profiles.clone().or_else(|| profiles_beside(&self.model.model, talk))
+        else {
+            return Err(usage("no profiles lie beside the model", "name some with --profiles"));
+        };
+        let profiles = Profiles::read(&profiles)?;
         let device = match &self.device {
             Some(device) => device.clone(),
             None => {

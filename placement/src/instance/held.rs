@@ -69,6 +69,11 @@ impl Instance<'_> {
         !self.held.is_empty()
     }
 
+    /// The job on the same GPU now.
+    pub(crate) fn beside(&self, job: usize) -> Option<usize> {
+        self.facts[job].beside
+    }
+
     /// Where the job sits now.
     pub(crate) fn held(&self, job: usize) -> Option<&Held> {
         self.held.get(job)?.as_ref()

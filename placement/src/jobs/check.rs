@@ -8,9 +8,16 @@ use crate::shapes::{BatchPoint, Goodput};
 
 type Entry<'a> = (usize, &'a str);
 
+/// Weights, times of a step and their inverses beyond these are slips, and sums of them lose all digits.
+const WEIGHTS: [f64; 2] = [1e-9, 1e12];
+const SECONDS: [f64; 2] = [1e-9, 1e9];
+
 impl Job {
     pub(super) fn check(&self, source: &Source<'_>, entry: Entry<'_>) -> Result<(), Error> {
         source.number(entry, "weight", Some(self.weight), 0.0, false)?;
+        if self.weight > 0.0 {
+            source.range(entry, "weight", Some(self.weight), WEIGHTS, "it must be 0, or")?;
+        }
         source.number(entry, "arrival_seconds", Some(self.arrival_seconds), 0.0, false)?;
         source.number(entry, "waited_seconds", Some(self.waited_seconds), 0.0, false)?;
         source.number(entry, "work_steps", self.work_steps, 0.0, false)?;
@@ -72,6 +79,7 @@ impl Job {
 
     fn check_batch(&self, point: &BatchPoint, source: &Source<'_>, entry: Entry<'_>) -> Result<(), Error> {
         source.number(entry, "throughput_hertz", Some(point.throughput_hertz), 0.0, true)?;
+        source.range(entry, "throughput_hertz", Some(point.throughput_hertz), SECONDS, "it must be")?;
         source.number(entry, "memory_bytes", point.memory_bytes, 0.0, true)?;
         source.number(entry, "kv_bytes", point.kv_bytes, 0.0, false)?;
         source.number(entry, "weights_bytes", point.weights_bytes, 0.0, true)?;
@@ -144,7 +152,9 @@ fn check_settings(settings: &Settings, source: &Source<'_>, entry: Entry<'_>) ->
 impl MeasuredShape {
     fn check(&self, source: &Source<'_>, entry: Entry<'_>) -> Result<(), Error> {
         source.number(entry, "step_seconds", self.step_seconds, 0.0, true)?;
+        source.range(entry, "step_seconds", self.step_seconds, SECONDS, "it must be")?;
         source.number(entry, "throughput_hertz", self.throughput_hertz, 0.0, true)?;
+        source.range(entry, "throughput_hertz", self.throughput_hertz, SECONDS, "it must be")?;
         source.number(entry, "memory_bytes", self.memory_bytes, 0.0, true)?;
         source.number(entry, "host_cores", self.host_cores, 0.0, false)?;
         source.number(entry, "host_memory_bytes", self.host_memory_bytes, 0.0, false)?;

@@ -73,7 +73,7 @@ fn nodes_cost_at_most_a_hundredth_of_the_value() {
         let made = generate(size, Seed(seed), &options.sharing);
         let mut instance = Instance::new(&made.cluster, &options, &made.jobs, &profiles, Some(&made.table));
         let dual = dual::solve(&mut instance, &Start::default());
-        let (pools, nodes) = seat(&instance, &dual);
+        let (pools, nodes) = seat(&instance, &dual, &[]);
         let lost = 1.0 - nodes.value / pools;
         println!(
             "{}+{} jobs on {} GPUs: nodes cost {:.3} % of the pool-level value",

@@ -75,7 +75,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Per node of a pool: who has no GPU elsewhere.
-    fn residents(&self, pool: usize) -> Vec<Vec<Unit<'a>>> {
+    pub(super) fn residents(&self, pool: usize) -> Vec<Vec<Unit<'a>>> {
         let mut residents = vec![Vec::new(); self.pools[pool].nodes.len()];
         for (job, seats) in self.seats.iter().enumerate() {
             if let [seat] = seats.as_slice()

@@ -33,6 +33,8 @@ pub(crate) enum Said {
     },
     /// It is worth its price, as are those that run.
     Tie,
+    /// It is worth more than its price, and comes while nobody is moved.
+    NoRoom,
 }
 
 /// The job as files have it.
@@ -75,6 +77,14 @@ impl PartialEq for Waiting {
 }
 
 impl Waiting {
+    /// As it is for a job that comes: a whole solution would make room for one that is worth its price.
+    pub(crate) fn as_it_came(mut self) -> Self {
+        if self.reason == WaitReason::Tie {
+            (self.reason, self.said) = (WaitReason::NoRoom, Said::NoRoom);
+        }
+        self
+    }
+
     pub(crate) const fn new(job: JobId, reason: WaitReason, said: Said, entry: Option<Entry>) -> Self {
         Self { job, reason, entry, said }
     }
@@ -91,7 +101,7 @@ impl Waiting {
             Said::Text(text) => text.clone(),
             Said::Worthless => "its weight is 0".to_owned(),
             Said::PricedOut => format!(
-                "its best shape, {} GPU{} of {}, is worth {:.3} and costs {:.3}; it enters when a GPU costs {:.3} instead of {:.3}",
+                "its best shape, {} GPU{} of {}, is worth {:.3} and costs {:.3}; alone it enters when a GPU costs {:.3} instead of {:.3}",
                 entry.gpus,
                 if entry.gpus == 1 { "" } else { "s" },
                 entry.pool,
@@ -104,8 +114,12 @@ impl Waiting {
                 format!("{free:.0} GPUs of {} are free, but not as its shape needs them on nodes", entry.pool)
             }
             Said::Tie => format!(
-                "worth {:.3} at a price of {:.3}, no more than the jobs that fill {}",
-                entry.value, entry.price, entry.pool
+                "worth {:.3} at a price of {:.3}; no placement of whole jobs was found that runs it and is worth more",
+                entry.value, entry.price
+            ),
+            Said::NoRoom => format!(
+                "worth {:.3} at a price of {:.3}, but no place for it is free; a job that comes moves nobody, `solve` may",
+                entry.value, entry.price
             ),
         }
     }

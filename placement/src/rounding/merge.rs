@@ -19,6 +19,28 @@ struct Group {
 }
 
 impl Rounder<'_> {
+    /// The present solution, changed only where that gains: first as far as it fits, then with groups of the one that was found.
+    ///
+    /// Where it may be worth less by `within`, these groups are taken over only where it would be worth less than that, so that
+    /// nobody changes for a gain that no other search would confirm.
+    pub(crate) fn keep(&self, present: &[Choice], found: &Rounded, within: f64) -> Rounded {
+        let (value, used) = self.problem.evaluate(present);
+        let mut state = Rounded { choices: present.to_vec(), used, value };
+        self.repair(&mut state);
+        if within <= 0.0 {
+            self.merge(&mut state, std::slice::from_ref(&found.choices));
+            if state.value >= found.value {
+                return state;
+            }
+        }
+        let order = self.order(state.value);
+        self.fill(&mut state, &order);
+        if state.value < found.value - within {
+            self.merge(&mut state, std::slice::from_ref(&found.choices));
+        }
+        state
+    }
+
     /// Takes groups of the others over until none gains.
     pub(super) fn merge(&self, state: &mut Rounded, others: &[Vec<Choice>]) {
         for _ in 0..4 {

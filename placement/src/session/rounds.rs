@@ -2,33 +2,42 @@
 
 use super::{Rank, Session};
 use crate::Error;
+use crate::allocate::Allocator;
 use crate::jobs::{Current, Job, Jobs};
 use crate::nodes::{PoolNodes, Seat};
+use crate::pairing::PairTable;
 use crate::placement::{Assignment, NodeGpus, Placement};
 use crate::problem::{Choice, Single};
 use crate::resources::RESOURCES;
 use elastico_core::JobId;
-use std::collections::BTreeSet;
+use elastico_models::Profiles;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Jobs that left are forgotten when there are more of them than of those that are here, and at least so many.
 const MOST_GONE: usize = 256;
 
-impl Session<'_> {
+impl<'a> Session<'a> {
     /// Tells how far a job has come: the steps that are left of it, and how long it has waited, the time that it ran not counted.
     ///
     /// Nobody is moved. The objective `srpt` weighs the job by both from now on: when a place becomes free, and in the next
-    /// [`solve`](Self::solve). Steps and seconds that are negative or no number count as 0.
+    /// [`solve`](Self::solve).
     ///
     /// # Errors
-    /// [`Error::Unknown`] where there is no such job.
+    /// [`Error::Unknown`] where there is no such job, [`Error::Amount`] for a number that is negative or none.
     pub fn advance(&mut self, job: &str, work_steps_left: f64, waited_seconds: f64) -> Result<(), Error> {
         let at = self.find(job)?;
+        for (field, value) in [("work_steps_left", work_steps_left), ("waited_seconds", waited_seconds)] {
+            if !value.is_finite() || value < 0.0 {
+                let (job, value) = (job.to_owned(), value.to_string());
+                return Err(Error::Amount { job, field, value, rule: "it must be a number of at least 0" });
+            }
+        }
         let waits = self.choices[at] == Choice::Waiting;
         if waits {
             self.waiting.remove(&(Rank(self.surplus(at)), at));
         }
-        self.jobs[at].work_steps = Some(work_steps_left.max(0.0));
-        self.jobs[at].waited_seconds = waited_seconds.max(0.0);
+        self.jobs[at].work_steps = Some(work_steps_left);
+        self.jobs[at].waited_seconds = waited_seconds;
         self.instance.reweigh(at, &self.jobs[at]);
         if let Choice::Pair(pair) = self.choices[at] {
             let pair = &self.instance.problem.pairs[pair];
@@ -61,18 +70,81 @@ impl Session<'_> {
         let with_current = |at: &usize| Job { current: self.current(*at), ..self.jobs[*at].clone() };
         let jobs = Jobs { job: here.iter().map(with_current).collect() };
         let (mut placement, warm) =
-            self.allocator.solve_warm(&jobs, self.profiles, self.table, Some(&self.warm))?;
+            self.allocator.solve_warm(&jobs, self.profiles, self.table, Some(&self.warm), None)?;
         placement.left_out = left_out;
         self.warm = warm;
         self.table_of_prices = self.warm.prices.table(self.allocator.cluster());
         self.clear();
-        for assignment in &placement.assignments {
+        self.restore_all(&placement.assignments);
+        Ok(placement)
+    }
+
+    /// A session that begins with jobs, as after a restart of the scheduler: those that say by `current` how they run are treated
+    /// as running, the others as waiting. Returns the placement of all.
+    ///
+    /// # Errors
+    /// As [`Self::new`] and [`Self::solve`]; [`Error::Duplicate`] for two jobs of one name.
+    pub fn resume(
+        allocator: &'a Allocator,
+        profiles: &'a Profiles,
+        table: Option<&'a PairTable>,
+        jobs: &Jobs,
+    ) -> Result<(Self, Placement), Error> {
+        let mut session = Self::new(allocator, profiles, table)?;
+        let (placement, warm) = allocator.solve_warm(jobs, profiles, table, None, None)?;
+        session.warm = warm;
+        session.table_of_prices = session.warm.prices.table(allocator.cluster());
+        for job in &jobs.job {
+            if session.names.contains_key(&job.id) {
+                return Err(Error::Duplicate { id: job.id.to_string() });
+            }
+            session.push(Job { current: None, ..job.clone() });
+        }
+        session.restore_all(&placement.assignments);
+        Ok((session, placement))
+    }
+
+    fn restore_all(&mut self, assignments: &[Assignment]) {
+        for assignment in assignments {
             self.restore(assignment);
         }
         let waits = |at: &usize| self.choices[*at] == Choice::Waiting;
         let waiting = self.names.values().copied().filter(waits).map(|at| (Rank(self.surplus(at)), at));
         self.waiting = waiting.collect();
-        Ok(placement)
+    }
+
+    /// Forgets jobs that left between two solutions, when they are many: a session may run for months.
+    pub(super) fn forget_the_gone(&mut self) {
+        if self.jobs.len() - self.names.len() <= self.names.len().max(MOST_GONE) {
+            return;
+        }
+        let kept: Vec<(JobId, Choice, Vec<Seat>)> = self
+            .names
+            .iter()
+            .map(|(name, at)| (name.clone(), self.choices[*at], self.seats[*at].clone()))
+            .collect();
+        let numbers: BTreeMap<usize, JobId> =
+            self.names.iter().map(|(name, at)| (*at, name.clone())).collect();
+        let pairs = self.instance.problem.pairs.clone();
+        self.clear();
+        for (name, choice, seats) in kept {
+            let Some(&at) = self.names.get(&name) else { continue };
+            if self.choices[at] != Choice::Waiting {
+                continue;
+            }
+            let choice = match choice {
+                Choice::Pair(pair) => {
+                    let pair = &pairs[pair];
+                    let [a, b] =
+                        [pair.a, pair.b].map(|job| numbers.get(&job).and_then(|name| self.names.get(name)));
+                    let (Some(&a), Some(&b)) = (a, b) else { continue };
+                    self.pair(a, b, pair.pool, pair.value)
+                }
+                choice => choice,
+            };
+            self.occupy(at, choice, &seats);
+        }
+        self.restore_all(&[]);
     }
 
     /// Nobody runs and nobody is ranked; jobs that left are forgotten, when they are many.

@@ -2,7 +2,7 @@
 
 use super::effects::{Effect, EffectKind, State, effects};
 use super::resize::resized;
-use super::{Side, Solved, Verdict, WhatIf};
+use super::{CHANCE, Side, Solved, Verdict, WhatIf};
 use crate::Error;
 use crate::cluster::{Cluster, Pool};
 use crate::jobs::{Job, Jobs};
@@ -14,7 +14,7 @@ use crate::resources::Resource;
 use elastico_core::{JobId, SharingMode, parallel};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The schema id of an answer about admission.
 pub const ADMIT_SCHEMA: &str = "elastico.whatif.admit/1";
@@ -45,11 +45,12 @@ pub struct Remedy {
     pub change: String,
     /// Whether the job then runs.
     pub admits: bool,
-    /// What the jobs that run now would lose in value, by less throughput or by waiting.
-    pub cost_to_others: f64,
+    /// What all other jobs that are here would be worth less together, gains taken off; below 0 they gain. Absent where the
+    /// change does not admit the job.
+    pub cost_to_others: Option<f64>,
     /// What the added nodes cost per hour, where the change adds any and the pool has a list price.
     pub money_per_hour: Option<f64>,
-    /// Jobs that would stop for it.
+    /// Jobs that would stop for it; none where the change does not admit the job.
     #[schemars(with = "Vec<String>")]
     pub displaced: Vec<JobId>,
 }
@@ -129,10 +130,9 @@ impl WhatIf<'_> {
     pub fn admit(&self, new: &Jobs) -> Result<AdmitAnswer, Error> {
         let jobs = self.with_jobs(new)?;
         let (cluster, options) = (self.allocator.cluster().clone(), self.allocator.options().clone());
-        let solved = self.solve(cluster, options, &jobs)?;
+        let solved = self.solve_within(cluster, options, &jobs, CHANCE)?;
         let (mut before, mut after) = (self.side(), solved.side());
-        // Without the new jobs the present placement stands, so more jobs are worth no less.
-        Side::order(&mut before, &mut after);
+        Side::order_bounds(&mut before, &mut after);
         let admissions =
             new.job.iter().map(|job| self.admission(job, &jobs, &solved)).collect::<Result<Vec<_>, _>>()?;
         Ok(AdmitAnswer {
@@ -188,7 +188,10 @@ impl WhatIf<'_> {
             b.admits
                 .cmp(&a.admits)
                 .then((a.kind == RemedyKind::Node).cmp(&(b.kind == RemedyKind::Node)))
-                .then(a.cost_to_others.total_cmp(&b.cost_to_others))
+                .then_with(|| {
+                    let cost = |remedy: &Remedy| remedy.cost_to_others.unwrap_or(f64::INFINITY);
+                    cost(a).total_cmp(&cost(b))
+                })
                 .then(a.kind.cmp(&b.kind))
         });
         Ok(Admission {
@@ -294,23 +297,26 @@ impl WhatIf<'_> {
     }
 
     fn remedy(&self, trial: &Trial, jobs: &Jobs) -> Result<Remedy, Error> {
+        let new: BTreeSet<&JobId> = jobs.job.iter().skip(self.jobs.job.len()).map(|job| &job.id).collect();
         let mut jobs = jobs.clone();
         for job in jobs.job.iter_mut().filter(|job| job.id == trial.job.id) {
             *job = trial.job.clone();
         }
-        let solved = self.solve(trial.cluster.clone(), trial.options.clone(), &jobs)?;
+        let solved = self.solve_within(trial.cluster.clone(), trial.options.clone(), &jobs, CHANCE)?;
         let placement = &solved.placement;
-        let value = |job: &JobId| placement.assignment(job.as_str()).map_or(0.0, |job| job.value);
-        let loss = |now: &Assignment| (now.value - value(&now.job)).max(0.0);
+        let own = placement.assignment(trial.job.id.as_str()).map(|run| run.value);
+        let is_old = |run: &&Assignment| !new.contains(&run.job);
+        let of_others: f64 = placement.assignments.iter().filter(is_old).map(|run| run.value).sum();
         let effects = effects(&self.before, placement, self.jobs);
         let stopped = effects.into_iter().filter(|effect| effect.kind == EffectKind::Stops);
         Ok(Remedy {
             kind: trial.kind,
             change: trial.change.clone(),
-            admits: placement.assignment(trial.job.id.as_str()).is_some(),
-            cost_to_others: self.before.assignments.iter().map(loss).fold(0.0, |sum, loss| sum + loss),
+            admits: own.is_some(),
+            cost_to_others: own
+                .map(|_| self.before.assignments.iter().map(|run| run.value).sum::<f64>() - of_others),
             money_per_hour: None,
-            displaced: stopped.map(|effect| effect.job).collect(),
+            displaced: if own.is_some() { stopped.map(|effect| effect.job).collect() } else { Vec::new() },
         })
     }
 

@@ -1,8 +1,9 @@
 //! Which GPUs to add or to remove?
 
 use super::resize::{PoolAmounts, resized};
-use super::{Side, Solved, WhatIf};
+use super::{CHANCE, Side, Solved, WhatIf};
 use crate::Error;
+use crate::cluster::Cluster;
 use crate::placement::Placement;
 use crate::provenance::Basis;
 use crate::resources::Resource;
@@ -30,15 +31,21 @@ pub struct Bottleneck {
 
 impl Bottleneck {
     fn of(placement: &Placement) -> Option<Self> {
-        let rent = |price: &crate::Price| price.value_per_unit * price.capacity;
-        let prices = placement.prices.prices.iter().filter(|price| rent(price) > 0.0);
-        let most = prices.max_by(|a, b| rent(a).total_cmp(&rent(b)))?;
-        Some(Self {
-            pool: most.pool.clone(),
-            resource: most.resource,
-            value_per_unit: most.value_per_unit,
-            value_ratio: rent(most) / placement.bound.max(f64::MIN_POSITIVE),
-        })
+        Self::all(placement).into_iter().next()
+    }
+
+    /// All that has a price, the largest part of the value first.
+    fn all(placement: &Placement) -> Vec<Self> {
+        let of = |price: &crate::Price| Self {
+            pool: price.pool.clone(),
+            resource: price.resource,
+            value_per_unit: price.value_per_unit,
+            value_ratio: price.value_per_unit * price.capacity / placement.bound.max(f64::MIN_POSITIVE),
+        };
+        let mut all: Vec<Self> = placement.prices.prices.iter().map(of).collect();
+        all.retain(|bottleneck| bottleneck.value_ratio > 0.0);
+        all.sort_by(|a, b| b.value_ratio.total_cmp(&a.value_ratio));
+        all
     }
 }
 
@@ -81,8 +88,10 @@ pub struct CapacityAnswer {
     pub schema: String,
     /// As it is.
     pub before: Side,
-    /// What is short now.
+    /// What most of the value is paid for now.
     pub bottleneck: Option<Bottleneck>,
+    /// All that is short now, what most of the value is paid for first.
+    pub short: Vec<Bottleneck>,
     /// By pool in the order of the question, from few GPUs to many.
     pub steps: Vec<CapacityStep>,
     /// What it rests on.
@@ -116,8 +125,9 @@ impl WhatIf<'_> {
             sizes.push(0);
             sizes.sort_unstable();
             sizes.dedup();
-            let solve =
-                |change: &i64| Ok((*change != 0).then_some(self.solve_on(resized(cluster, pool, *change)?)?));
+            let solve = |change: &i64| {
+                Ok((*change != 0).then_some(self.solve_resized(resized(cluster, pool, *change)?)?))
+            };
             let solved = sizes.iter().map(solve).collect::<Result<Vec<Option<Solved>>, Error>>()?;
             let mut sides: Vec<Side> =
                 solved.iter().map(|solved| solved.as_ref().map_or(before, Solved::side)).collect();
@@ -141,9 +151,14 @@ impl WhatIf<'_> {
             schema: CAPACITY_SCHEMA.to_owned(),
             before,
             bottleneck: Bottleneck::of(&self.before),
+            short: Bottleneck::all(&self.before),
             steps,
             basis: self.before.basis.clone(),
         })
+    }
+
+    fn solve_resized(&self, cluster: Cluster) -> Result<Solved, Error> {
+        self.solve_within(cluster, self.allocator.options().clone(), self.jobs, CHANCE)
     }
 
     fn steps(

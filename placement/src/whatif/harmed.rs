@@ -2,7 +2,7 @@
 
 use super::effects::{Effect, EffectKind, effects};
 use super::resize::{PoolAmounts, resized};
-use super::{Side, WhatIf};
+use super::{CHANCE, Side, WhatIf};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::jobs::Jobs;
@@ -115,7 +115,7 @@ impl WhatIf<'_> {
             cluster = resized(&cluster, pool, *gpus)?;
         }
         let jobs = self.with_jobs(&change.jobs)?;
-        let solved = self.solve(cluster, options, &jobs)?;
+        let solved = self.solve_within(cluster, options, &jobs, CHANCE)?;
         let effects = effects(&self.before, &solved.placement, &jobs);
         let (before, after) = (self.side(), solved.side());
         let harm = || effects.iter().filter(|effect| effect.kind.is_harm());

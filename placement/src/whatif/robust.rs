@@ -120,6 +120,9 @@ pub struct RobustAnswer {
     pub basis: Basis,
 }
 
+/// Draws at most: the rarest event that they can show is one in so many.
+const MOST_DRAWS: u32 = 10_000;
+
 /// One cell of the table of pairs: chip, both workloads in order, and the mode seen from the first.
 type Cell = (String, WorkloadId, WorkloadId, String);
 
@@ -134,12 +137,9 @@ impl WhatIf<'_> {
             let rule = "it must be above 0 and below 1";
             return Err(Error::Option { field: "error", value: error.to_string(), rule });
         }
-        if draws == 0 {
-            return Err(Error::Option {
-                field: "draws",
-                value: "0".to_owned(),
-                rule: "it must be at least 1",
-            });
+        if !(1..=MOST_DRAWS).contains(&draws) {
+            let rule = "it must be 1 to 10000: each draw is solved";
+            return Err(Error::Option { field: "draws", value: draws.to_string(), rule });
         }
         let drawn = parallel::map(draws as usize, |draw| {
             // One stream per draw, consumed in the order of the table: the same on every machine.
@@ -189,7 +189,8 @@ impl WhatIf<'_> {
     fn world(&self, mut factor: impl FnMut(&Cell) -> [f64; 2]) -> Result<World, Error> {
         let truth = self.perturbed(&mut factor);
         let allocator = Allocator::new(self.allocator.cluster().clone(), self.allocator.options().clone());
-        let (solved, _) = allocator.solve_warm(self.jobs, self.profiles, truth.as_ref(), Some(&self.warm))?;
+        let (solved, _) =
+            allocator.solve_warm(self.jobs, self.profiles, truth.as_ref(), Some(&self.warm), None)?;
         let mut value = 0.0;
         let mut breached = Vec::new();
         for assignment in &self.before.assignments {

@@ -1,6 +1,7 @@
 //! Files, messages and answers as a user sees them.
 
 mod families;
+mod present;
 mod published;
 mod session;
 mod switching;

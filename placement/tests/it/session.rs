@@ -3,7 +3,8 @@
 use elastico_core::JobId;
 use elastico_models::Profiles;
 use elastico_placement::{
-    Allocator, Cluster, Decision, Job, MeasuredShape, Objective, Options, Session, check,
+    Allocator, Cluster, Current, Decision, Job, Jobs, MeasuredShape, NodeGpus, Objective, Options, Session,
+    WaitReason, check,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -75,8 +76,9 @@ fn a_job_is_moved_only_where_another_finds_no_room_otherwise() {
     let mut places = BTreeMap::new();
     for number in 0..8 {
         let id = format!("j{number}");
-        let Decision::Runs(run) = session.submit(job(&id, 1, 1e6)).unwrap() else { panic!("{id} waits") };
-        places.insert(id, run.nodes);
+        let decisions = session.submit(job(&id, 1, 1e6)).unwrap();
+        let [Decision::Runs(run)] = &decisions[..] else { panic!("{id} waits") };
+        places.insert(id, run.nodes.clone());
     }
     // One stays on either node.
     let on_node = |node: u32| {
@@ -92,7 +94,9 @@ fn a_job_is_moved_only_where_another_finds_no_room_otherwise() {
         let run = placement.assignment(id).unwrap();
         assert!(!run.restarts && run.nodes == places[id], "nobody needs its place: {placement}");
     }
-    let Decision::Waits(_) = session.submit(job("wide", 4, 1e6)).unwrap() else { panic!("no node is free") };
+    let decisions = session.submit(job("wide", 4, 1e6)).unwrap();
+    let [Decision::Waits(waits)] = &decisions[..] else { panic!("no node is free") };
+    assert_eq!(waits.reason, WaitReason::Fragmented);
     let placement = session.solve().unwrap();
     assert_eq!(check(&placement, allocator.cluster()), vec![]);
     assert!(placement.assignment("wide").is_some(), "{placement}");
@@ -167,4 +171,67 @@ fn only_the_best_candidates_are_looked_at() {
     let (none, _) = solved(Some(0));
     assert_eq!(none.left_out, 32);
     assert_eq!(none.assignments.len(), 8);
+}
+
+#[test]
+fn a_session_resumes_where_jobs_run_and_restarts_nobody_that_waited() {
+    let allocator = allocator(2, Options::default());
+    let profiles = Profiles::default();
+    let mut runs = job("runs", 1, 1e6);
+    let mut current = Current::new("a".parse().unwrap(), 1);
+    current.nodes = vec![NodeGpus { node: 1, gpus: vec![2] }];
+    runs.current = Some(current.clone());
+    let jobs = Jobs { job: vec![job("first", 4, 1e6), runs.clone(), job("last", 2, 1e6)] };
+    let (mut session, placement) = Session::resume(&allocator, &profiles, None, &jobs).unwrap();
+    assert_eq!(placement.assignment("runs").unwrap().nodes, current.nodes);
+    assert!(placement.assignments.len() == 3 && placement.assignments.iter().all(|run| !run.restarts));
+    // The same as a placement without a session.
+    assert!((placement.value - allocator.solve(&jobs, &profiles, None).unwrap().value).abs() < 1e-12);
+    assert_eq!(session.solve().unwrap().assignment("runs").unwrap().nodes, current.nodes);
+    session.finish("runs").unwrap();
+    assert!(session.submit(runs).is_err(), "a job that comes does not run");
+}
+
+#[test]
+fn bad_progress_is_refused() {
+    let allocator = allocator(1, Options::default());
+    let profiles = Profiles::default();
+    let mut session = Session::new(&allocator, &profiles, None).unwrap();
+    session.submit(job("a", 1, 10.0)).unwrap();
+    for (left, waited) in [(-5.0, 0.0), (1.0, -1.0), (f64::NAN, 0.0), (1.0, f64::INFINITY)] {
+        assert!(session.advance("a", left, waited).is_err(), "{left} {waited}");
+    }
+    session.advance("a", 0.0, 0.0).unwrap();
+}
+
+#[test]
+fn a_worthy_job_without_room_is_told_so() {
+    let allocator = allocator(1, Options::default());
+    let profiles = Profiles::default();
+    let mut session = Session::new(&allocator, &profiles, None).unwrap();
+    session.submit(job("a", 4, 10.0)).unwrap();
+    let mut big = job("big", 4, 10.0);
+    big.weight = 1_000.0;
+    let decisions = session.submit(big).unwrap();
+    let [Decision::Waits(waits)] = &decisions[..] else { panic!("there is no room: {decisions:?}") };
+    assert_eq!(waits.reason, WaitReason::NoRoom);
+    assert!(waits.detail().contains("no place for it is free"), "{}", waits.detail());
+    assert!(session.solve().unwrap().assignment("big").is_some());
+}
+
+#[test]
+fn thousands_that_came_and_went_are_forgotten_and_who_runs_stays() {
+    let allocator = allocator(2, Options::default());
+    let profiles = Profiles::default();
+    let mut session = Session::new(&allocator, &profiles, None).unwrap();
+    let decisions = session.submit(job("stays", 3, 1e6)).unwrap();
+    let [Decision::Runs(stays)] = &decisions[..] else { panic!("there is room") };
+    for number in 0..2_000 {
+        let id = format!("j{number}");
+        assert!(is_running(&session.submit(job(&id, 1, 1e6)).unwrap(), &id));
+        session.finish(&id).unwrap();
+    }
+    assert_eq!(session.jobs(), 1);
+    let placement = session.solve().unwrap();
+    assert_eq!(placement.assignment("stays").unwrap().nodes, stays.nodes);
 }

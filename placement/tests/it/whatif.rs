@@ -169,12 +169,14 @@ fn a_new_job_hears_what_would_let_it_in() {
     assert_eq!(admission.binding, Some(Resource::GpuSlots));
     assert!(near(admission.entry.as_ref().unwrap().entry_slot_price, 1.0));
     let weight = admission.remedies.iter().find(|remedy| remedy.kind == RemedyKind::Weight).unwrap();
-    assert!(weight.admits && near(weight.cost_to_others, 2.0), "{weight:?}");
+    assert!(weight.admits && near(weight.cost_to_others.unwrap(), 2.0), "{weight:?}");
     assert_eq!(weight.displaced[0].as_str(), "d");
     // Another node costs nobody anything, but money, so it comes after what needs none.
     assert_eq!(admission.remedies[0].kind, RemedyKind::Weight);
     let node = admission.remedies.iter().find(|remedy| remedy.kind == RemedyKind::Node).unwrap();
-    assert!(node.admits && near(node.cost_to_others, 0.0) && near(node.money_per_hour.unwrap(), 4.0));
+    assert!(
+        node.admits && near(node.cost_to_others.unwrap(), 0.0) && near(node.money_per_hour.unwrap(), 4.0)
+    );
     // What is said to admit does admit.
     let said: f64 = weight.change.split(' ').nth(1).unwrap().parse().unwrap();
     assert!((2.0..2.05).contains(&said), "{}", weight.change);

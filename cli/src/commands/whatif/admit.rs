@@ -22,7 +22,7 @@ pub(super) fn tables(answer: &AdmitAnswer) -> Vec<Table> {
             Column::number("slowdown_upper", "").label("upper"),
             Column::number("value", ""),
             Column::number("price", ""),
-            Column::number("entry_slot_price", "").label("enters at"),
+            Column::number("entry_slot_price", "").label("alone at"),
         ],
     );
     for job in &answer.jobs {
@@ -81,7 +81,7 @@ fn why_not(answer: &AdmitAnswer, job: &Admission) -> Table {
         table.push(vec![
             remedy.change.as_str().into(),
             remedy.admits.into(),
-            Value::number(remedy.cost_to_others, 3),
+            optional(remedy.cost_to_others, 3),
             optional(remedy.money_per_hour, 2),
             displaced.join(" ").into(),
         ]);

@@ -8,9 +8,12 @@ pub(super) fn tables(answer: &CapacityAnswer) -> Vec<Table> {
     let mut solutions = vec![("now".to_owned(), &answer.before)];
     solutions.extend(answer.steps.iter().map(|step| (format!("{} {:+}", step.pool, step.gpus), &step.after)));
     let solutions: Vec<_> = solutions.iter().map(|(name, side)| (name.as_str(), *side)).collect();
-    let short = answer.bottleneck.as_ref().map_or("nothing is short now".to_owned(), |bottleneck| {
-        format!("short now: {}", in_words(bottleneck))
-    });
+    let short: Vec<String> = answer.short.iter().map(in_words).collect();
+    let short = if short.is_empty() {
+        "nothing is short now".to_owned()
+    } else {
+        format!("short now: {}", short.join(", "))
+    };
     let states = sides(
         &answer.schema,
         format!("{}{short}; {}", label(&answer.basis), behind(&answer.basis)),

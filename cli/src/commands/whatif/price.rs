@@ -37,13 +37,38 @@ pub(super) fn tables(answer: &PriceAnswer, per_hour: bool) -> Vec<Table> {
             optional(price.list_price_ratio, 2),
         ]);
     }
+    let mut ranges = Table::new(
+        &answer.schema,
+        "what one unit changes for certain: the gaps of the solutions leave it between these",
+        vec![
+            Column::text("pool"),
+            Column::text("resource"),
+            Column::number("one_less_least", "").label("less, at least"),
+            Column::number("one_less_most", "").label("at most"),
+            Column::number("one_more_least", "").label("more, at least"),
+            Column::number("one_more_most", "").label("at most"),
+        ],
+    );
+    for price in answer.prices.iter().filter(|price| price.one_more.is_some()) {
+        let end = |marginal: Option<Marginal>, at: usize| {
+            optional(marginal.map(|one| one.value_range[at] * rate), 3)
+        };
+        ranges.push(vec![
+            price.pool.as_str().into(),
+            price.resource.as_str().into(),
+            end(price.one_less, 0),
+            end(price.one_less, 1),
+            end(price.one_more, 0),
+            end(price.one_more, 1),
+        ]);
+    }
     let title = format!(
         "solved {} times; a price holds where it foretells the bound to {:.4} %; {}",
         answer.solves,
         answer.holds_within_ratio * 100.0,
         behind(&answer.basis)
     );
-    vec![prices, sides(&answer.schema, title, &[("now", &answer.side)])]
+    vec![prices, ranges, sides(&answer.schema, title, &[("now", &answer.side)])]
 }
 
 /// Why there is no money in the answer.

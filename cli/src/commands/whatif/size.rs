@@ -17,7 +17,9 @@ pub(super) fn tables(answer: &SizeAnswer) -> Vec<Table> {
                 answer.money_per_hour.map_or(String::new(), |money| format!(", {money:.2} money per hour"));
             let proof = match answer.smallest {
                 Some(Smallest::Proven) => "; the bound proves that fewer do not",
-                Some(Smallest::Neighbours) => "; fewer were tried and do not",
+                Some(Smallest::Neighbours) => {
+                    "; one and two fewer were tried and do not, sizes not listed were not tried"
+                }
                 Some(Smallest::Empty) | None => "",
             };
             let plural = if nodes == 1 { "" } else { "s" };
