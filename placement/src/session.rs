@@ -166,7 +166,7 @@ impl<'a> Session<'a> {
         } else {
             let waiting = wait(&self.instance, &self.jobs, &self.table_of_prices, &self.used, at);
             self.waiting.insert((Rank(self.surplus(at)), at));
-            vec![Decision::Waits(waiting.as_it_came())]
+            vec![Decision::Waits(waiting.arriving())]
         })
     }
 

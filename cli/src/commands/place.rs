@@ -8,9 +8,10 @@ use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
 use clap::ValueEnum;
 use elastico_core::SharingMode;
-use elastico_models::{Predictor, Profiles};
+use elastico_models::{Predictor, Profiles, Side};
 use elastico_placement::{Allocator, Cluster, Job, Jobs, Objective, Options, PairTable, Placement};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -133,6 +134,9 @@ impl State {
             talk.say(words);
         }
         warn_of_missing_profiles(&jobs, &profiles, talk);
+        if let Some(predictor) = predictor {
+            warn_of_missing_features(predictor, &jobs, &profiles, talk);
+        }
         let all = Jobs { job: jobs.job.iter().chain(&new.job).cloned().collect() };
         let table =
             predictor.map(|predictor| allocator.pair_table(&all, &profiles, predictor)).transpose()?;
@@ -149,6 +153,29 @@ fn warn_of_missing_profiles(jobs: &Jobs, profiles: &Profiles, talk: Talk) {
             "no profiles: {bare} of {} jobs only name a workload, and nothing says how fast it runs\n\
              hint: name the profiles with --profiles, or a --model that has some beside it",
             jobs.job.len()
+        ));
+    }
+}
+
+/// Says which profiles in use lack what the model asks of a workload: without it a prediction is a guess, or out of the domain.
+fn warn_of_missing_features(predictor: &dyn Predictor, jobs: &Jobs, profiles: &Profiles, talk: Talk) {
+    let used: BTreeSet<&str> =
+        jobs.job.iter().filter_map(|job| job.workload.as_ref()).map(|workload| workload.as_str()).collect();
+    let features = &predictor.metadata().features;
+    let known = profiles.iter().filter(|profile| used.contains(profile.workload.as_str()));
+    let missing: Vec<usize> = known
+        .map(|profile| {
+            let values = features.side_values(profile, Side::Subject, &SharingMode::TimeSlice);
+            values.iter().filter(|value| value.is_nan()).count()
+        })
+        .collect();
+    let lacking = missing.iter().filter(|count| **count > 0).count();
+    if lacking > 0 {
+        talk.say(format!(
+            "{lacking} of {} profiles in use lack up to {} of the features that the model asks of a workload\n\
+             hint: use profiles of the same campaign as the model's, or measure what they lack",
+            missing.len(),
+            missing.iter().max().unwrap_or(&0)
         ));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn for_people(placement: &Placement) -> Vec<Table> {
         running.push(vec![
             assignment.job.as_str().into(),
             assignment.pool.as_str().into(),
-            places(assignment).into(),
+            short_places(assignment).into(),
             beside.map_or(Value::Missing, |beside| beside.job.as_str().into()),
             beside.map_or(Value::Missing, |beside| beside.sharing.to_string().into()),
             beside.map_or(Value::Missing, |beside| Value::number(beside.slowdown_upper, 2)),
@@ -118,6 +118,26 @@ fn places(assignment: &Assignment) -> String {
     let places = assignment.nodes.iter().map(|node| {
         let gpus: Vec<String> = node.gpus.iter().map(ToString::to_string).collect();
         format!("{}:{}", node.node, gpus.join(","))
+    });
+    places.collect::<Vec<_>>().join(" ")
+}
+
+/// The same with runs of GPUs as `0-7`.
+fn short_places(assignment: &Assignment) -> String {
+    let places = assignment.nodes.iter().map(|node| {
+        let mut runs: Vec<[u32; 2]> = Vec::new();
+        for gpu in &node.gpus {
+            match runs.last_mut() {
+                Some([_, last]) if *last + 1 == *gpu => *last = *gpu,
+                _ => runs.push([*gpu, *gpu]),
+            }
+        }
+        let runs = runs.iter().map(|[first, last]| match last - first {
+            0 => first.to_string(),
+            1 => format!("{first},{last}"),
+            _ => format!("{first}-{last}"),
+        });
+        format!("{}:{}", node.node, runs.collect::<Vec<_>>().join(","))
     });
     places.collect::<Vec<_>>().join(" ")
 }

@@ -5,6 +5,30 @@ use serde_json::Value;
 use std::path::Path;
 
 #[test]
+fn no_line_ends_a_session() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../placement/examples");
+    let path = |name: &str| examples.join(name).display().to_string();
+    let output = Command::cargo_bin("elastico")
+        .unwrap()
+        .args(["-q", "place", "--serve", "--cluster", &path("cluster.toml"), "--jobs", &path("jobs.toml")])
+        .write_stdin(&b"\xff\xfe\n{\"advance\": {\"job\": \"pretrain\", \"work_steps_left\": -5, \"waited_seconds\": 0}}\n{\"solve\": true}\n"[..])
+        .assert()
+        .success()
+        .get_output()
+        .clone();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4);
+    assert!(lines[1]["error"].as_str().unwrap().contains("no UTF-8"), "{}", lines[1]);
+    assert!(lines[2]["error"].as_str().unwrap().contains("work_steps_left is -5"), "{}", lines[2]);
+    assert!(lines[1]["hint"].is_string() && lines[2]["hint"].is_string());
+    let restarts =
+        lines[0]["placement"]["assignments"].as_array().unwrap().iter().map(|run| &run["restarts"]);
+    assert!(restarts.into_iter().all(|restarts| restarts == false), "nobody ran before");
+    assert!(lines[3]["placement"]["gap"].is_number());
+}
+
+#[test]
 fn each_line_is_answered_and_a_bad_one_changes_nothing() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../placement/examples");
     let path = |name: &str| examples.join(name).display().to_string();

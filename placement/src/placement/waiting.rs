@@ -78,7 +78,7 @@ impl PartialEq for Waiting {
 
 impl Waiting {
     /// As it is for a job that comes: a whole solution would make room for one that is worth its price.
-    pub(crate) fn as_it_came(mut self) -> Self {
+    pub(crate) fn arriving(mut self) -> Self {
         if self.reason == WaitReason::Tie {
             (self.reason, self.said) = (WaitReason::NoRoom, Said::NoRoom);
         }

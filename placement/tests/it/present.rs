@@ -18,7 +18,7 @@ fn read(currents: &[&str]) -> Result<Jobs, String> {
         let current = if current.is_empty() { String::new() } else { format!("current = {{ {current} }}\n") };
         format!("[[job]]\nid = \"j{at}\"\n{current}shape = [{{ step_seconds = 1.0 }}]\n")
     };
-    let text: String = currents.iter().enumerate().map(job).collect();
+    let text = currents.iter().enumerate().map(job).collect::<Vec<_>>().concat();
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("present-{}", FILES.fetch_add(1, Relaxed)));
@@ -116,16 +116,15 @@ fn who_is_worth_most_finds_a_node() {
 /// Two answers of equal value: the one that is there stays.
 #[test]
 fn nobody_moves_for_nothing() {
-    let text: String = (0..12)
-        .map(|at| {
-            let (node, gpu) = (1 - at / 6, (at % 6) + 2);
-            format!(
-                "[[job]]\nid = \"j{at}\"\ngpus_max = 2\nhost_cores = 1\n\
-                 shape = [{{ step_seconds = 1.0 }}, {{ gpus = 2, step_seconds = 0.6 }}]\n\
-                 current = {{ pool = \"a\", nodes = [{{ node = {node}, gpus = [{gpu}] }}] }}\n"
-            )
-        })
-        .collect();
+    let job = |at: usize| {
+        let (node, gpu) = (1 - at / 6, (at % 6) + 2);
+        format!(
+            "[[job]]\nid = \"j{at}\"\ngpus_max = 2\nhost_cores = 1\n\
+             shape = [{{ step_seconds = 1.0 }}, {{ gpus = 2, step_seconds = 0.6 }}]\n\
+             current = {{ pool = \"a\", nodes = [{{ node = {node}, gpus = [{gpu}] }}] }}\n"
+        )
+    };
+    let text = (0..12).map(job).collect::<Vec<_>>().concat();
     let jobs = Jobs::from_toml(&text, Path::new("jobs.toml")).unwrap();
     let placement =
         Allocator::new(cluster(), Options::default()).solve(&jobs, &Profiles::default(), None).unwrap();
