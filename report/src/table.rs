@@ -257,7 +257,9 @@ impl Table {
 
     /// Numbers never wrap, texts and headings do between words.
     fn least_width(&self, index: usize, column: &Column) -> usize {
-        let words = |text: &str| text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
+        // A space that does not break holds a number and its interval together.
+        let is_gap = |letter: char| letter.is_whitespace() && letter != '\u{a0}';
+        let words = |text: &str| text.split(is_gap).map(|word| word.chars().count()).max().unwrap_or(0);
         let content = self.rows.iter().map(|row| {
             let text = row[index].for_people();
             if column.align == Align::Right { text.chars().count() } else { words(&text).min(24) }

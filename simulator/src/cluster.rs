@@ -48,6 +48,10 @@ impl PoolSpec {
         self.nodes.saturating_mul(self.gpus_per_node)
     }
 
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.id.as_str() == UNNAMED
+    }
+
     /// Whether the empty pool holds a job of so many GPUs on as few nodes as can be.
     pub const fn holds(&self, gpus: u32) -> bool {
         gpus <= self.gpus() && gpus.div_ceil(self.gpus_per_node) <= self.nodes
@@ -104,7 +108,8 @@ impl ClusterSpec {
         self.pools.iter().map(|pool| pool.gpus_per_node).max().unwrap_or_default()
     }
 
-    /// Reads a cluster file: `cluster.toml` or `.json` as `elastico place` reads it, else a CSV of Tiresias.
+    /// Reads a cluster file: `cluster.toml` or `.json` as `elastico place` reads it, else a CSV: of Tiresias, or the
+    /// nodes of Alibaba's openb.
     ///
     /// # Errors
     /// As the reader of the format.
@@ -112,6 +117,7 @@ impl ClusterSpec {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         match ending.as_deref() {
             Some("toml" | "json") => Self::try_from(&elastico_placement::Cluster::read(path)?),
+            _ if crate::trace::is_openb_nodes(path)? => crate::trace::read_openb_nodes(path),
             _ => Self::read_tiresias(path),
         }
     }
@@ -170,7 +176,7 @@ impl TryFrom<&elastico_placement::Cluster> for ClusterSpec {
 impl fmt::Display for PoolSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.device {
-            None if self.id.as_str() == UNNAMED => {}
+            None if self.is_unnamed() => {}
             None => write!(f, "{}=:", self.id)?,
             Some(device) if device == self.id.as_str() => write!(f, "{device}:")?,
             Some(device) => write!(f, "{}={device}:", self.id)?,

@@ -53,7 +53,8 @@ pub fn simulate_timed(
 /// Runs a trace under a policy of one's own.
 ///
 /// # Errors
-/// As [`simulate`], and [`Error::Stuck`] where the policy leaves jobs waiting on an idle cluster.
+/// As [`simulate`], and [`Error::Stuck`] where the policy leaves jobs waiting on an idle cluster, [`Error::NoProgress`] where
+/// it moves them so often that none gets on.
 pub fn simulate_with(
     trace: &Trace,
     cluster: &ClusterSpec,
@@ -65,7 +66,7 @@ pub fn simulate_with(
     options.check()?;
     let begin = Instant::now();
     let mut engine = Engine::new(trace, cluster, tables, options)?;
-    let policy_seconds = engine.run(policy)?;
+    let policy_seconds = engine.run(name, policy)?;
     if engine.unfinished > 0 {
         return Err(Error::Stuck { policy: name.to_owned(), waiting: engine.unfinished });
     }
@@ -77,6 +78,9 @@ pub fn simulate_with(
 
 /// Wake-ups in a row with nothing running after which a policy is taken to be stuck.
 const MOST_IDLE_WAKES: u32 = 1_000;
+
+/// Wake-ups without an arrival or a finish after which it is looked whether any job makes progress.
+const WAKES_TO_LOOK: u32 = 10_000;
 
 /// Failures in a row without a finish after which the jobs are taken to be too long for the nodes.
 const MOST_FAILURES: u64 = 1_000_000;
@@ -160,17 +164,35 @@ impl<'a> Engine<'a> {
     }
 
     /// Until nothing can change any more. Returns the seconds of real time that each round took the policy.
-    fn run(&mut self, policy: &mut dyn Policy) -> Result<Vec<f32>, Error> {
+    fn run(&mut self, name: &str, policy: &mut dyn Policy) -> Result<Vec<f32>, Error> {
         let mut policy_seconds = Vec::new();
         let mut next_arrival = 0;
         let mut idle_wakes = 0;
         let mut failures_since_finish = 0;
+        let mut wakes_since_finish = 0;
+        let mut work_left = f64::INFINITY;
         while let Some((next, is_wake)) = self.next_event(next_arrival) {
             idle_wakes = if is_wake && self.running.is_empty() { idle_wakes + 1 } else { 0 };
-            if idle_wakes > MOST_IDLE_WAKES || failures_since_finish > MOST_FAILURES {
+            if idle_wakes > MOST_IDLE_WAKES {
                 break;
             }
+            if let Some(mtbf) = self.options.mtbf_seconds.filter(|_| failures_since_finish > MOST_FAILURES) {
+                return Err(Error::FailTooOften { mtbf_seconds: mtbf, unfinished: self.unfinished });
+            }
             self.advance(next);
+            wakes_since_finish += u32::from(is_wake);
+            if wakes_since_finish == WAKES_TO_LOOK {
+                wakes_since_finish = 0;
+                let left = self.work_left();
+                if left >= work_left {
+                    return Err(Error::NoProgress {
+                        policy: name.to_owned(),
+                        unfinished: self.unfinished,
+                        restart_seconds: self.options.restart_seconds,
+                    });
+                }
+                work_left = left;
+            }
             while let Some(Reverse((time, job, version))) = self.finishes.peek().copied() {
                 if self.states[job].version != version {
                     self.finishes.pop();
@@ -179,6 +201,7 @@ impl<'a> Engine<'a> {
                     self.finish(job);
                     self.totals.events += 1;
                     failures_since_finish = 0;
+                    (wakes_since_finish, work_left) = (0, f64::INFINITY);
                 } else {
                     break;
                 }
@@ -199,6 +222,7 @@ impl<'a> Engine<'a> {
             while self.jobs.get(next_arrival).is_some_and(|job| job.submit_seconds <= next) {
                 self.enter(next_arrival);
                 next_arrival += 1;
+                (wakes_since_finish, work_left) = (0, f64::INFINITY);
                 self.totals.events += 1;
             }
             if self.wake.is_some_and(|wake| wake <= next) {
@@ -263,6 +287,15 @@ impl<'a> Engine<'a> {
         self.totals.memory_byte_seconds += self.memory_bytes * seconds;
         self.contention += (self.demand_gpus as f64 / f64::from(self.cluster.gpus())).max(1.0) * seconds;
         self.now = to;
+    }
+
+    /// Isolated seconds of work that all jobs together have left now.
+    fn work_left(&self) -> f64 {
+        let left = |state: &State| {
+            let rate = if state.shape.is_some() { state.base * state.kept } else { 0.0 };
+            state.remaining - rate * (self.now - state.updated - state.stall).max(0.0)
+        };
+        self.states.iter().map(left).sum()
     }
 
     pub(crate) fn free_gpus(&self) -> u32 {

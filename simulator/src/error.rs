@@ -1,3 +1,4 @@
+use crate::PolicyKind;
 use elastico_core::Hint;
 use std::path::PathBuf;
 
@@ -216,6 +217,28 @@ pub enum Error {
     /// A value that JSON cannot hold.
     #[error("a result could not be put into JSON")]
     Unwritable(#[source] serde_json::Error),
+    /// Jobs that are moved so often that none gets on.
+    #[error(
+        "no job makes progress under the policy `{policy}`: {unfinished} jobs run again and again, and a restart takes {restart_seconds} s each time"
+    )]
+    NoProgress {
+        /// The policy.
+        policy: String,
+        /// Jobs that are not done.
+        unfinished: usize,
+        /// Time that a job loses when it runs again.
+        restart_seconds: f64,
+    },
+    /// Nodes that fail faster than jobs get done.
+    #[error(
+        "with a mean time of {mtbf_seconds} s between failures of a node no job gets done; {unfinished} are left"
+    )]
+    FailTooOften {
+        /// Mean time between failures of one node.
+        mtbf_seconds: f64,
+        /// Jobs that are not done.
+        unfinished: usize,
+    },
     /// Jobs that wait while nothing runs: a policy that starts nothing.
     #[error("{waiting} jobs wait for ever under the policy `{policy}`")]
     Stuck {
@@ -249,16 +272,22 @@ impl Hint for Error {
             }
             Self::TooLarge { .. } => "give a larger --cluster, or leave such jobs out of the trace",
             Self::Policy { .. } => {
-                return Some(format!(
-                    "policies are {}, and external:COMMAND",
-                    crate::PolicyKind::NAMES.join(", ")
-                ));
+                return Some(format!("policies are {}, and external:COMMAND", PolicyKind::NAMES.join(", ")));
             }
             Self::External { .. } => {
                 "it reads one line elastico.policy-round/1 and writes one line elastico.policy-actions/1, flushed, for each round; see docs/guides/simulate.md"
             }
-            Self::NoTable { .. } => {
-                "give a truth table that moves the jobs, and the planner's predictions; they should not be the same"
+            Self::NoProgress { .. } => {
+                "restarts must be shorter than the time for which the policy leaves a job alone, as a round of it"
+            }
+            Self::FailTooOften { .. } => "a larger mtbf_seconds, or a smaller checkpoint_seconds",
+            Self::NoTable { policy } => {
+                let other = PolicyKind::parse(policy).ok().and_then(|policy| policy.without_pairs());
+                let other =
+                    other.map(|name| format!("; or take `{name}`, which needs none")).unwrap_or_default();
+                return Some(format!(
+                    "give `truth`, which moves the jobs, and `planner`, which policies see, under [tables] of a sweep{other}"
+                ));
             }
             Self::Json { what: "trace", .. } => {
                 "a trace starts with {\"schema\": \"elastico.trace/1\", \"jobs\": [...]}"

@@ -24,6 +24,7 @@
 //! # Ok::<(), elastico_simulator::Error>(())
 //! ```
 
+mod advice;
 mod apply;
 mod cluster;
 mod engine;
@@ -46,6 +47,7 @@ mod timeline;
 mod trace;
 mod victims;
 
+pub use advice::idle_inputs;
 pub use apply::Target;
 pub use cluster::{ClusterSpec, PoolSpec};
 pub use engine::{simulate, simulate_timed, simulate_with};
@@ -67,7 +69,7 @@ pub use timeline::{Stay, Timeline};
 pub use trace::{
     Attempts, DeviceDemand, GavelThroughputs, GpuCount, GpuShare, MAPPING_TEMPLATE, MixOptions, PRESETS,
     ReadOptions, ShareOf, SyntheticOptions, SyntheticWorkload, TimeUnit, TokenRate, Trace, TraceFormat,
-    TraceJob, TraceSummary, Warning, read_openb_nodes,
+    TraceJob, TraceSummary, Warning,
 };
 
 #[cfg(test)]

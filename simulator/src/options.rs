@@ -41,7 +41,7 @@ impl Default for Options {
             repair_seconds: 3600.0,
             spread_ratio: None,
             seed: Seed(0),
-            harm_limit_ratio: 1.2,
+            harm_limit_ratio: 1.5,
             keep_jobs: false,
             keep_timeline: false,
         }

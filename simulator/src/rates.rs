@@ -76,7 +76,7 @@ struct Pairs {
 }
 
 /// Whether a job may run on the device of a pool; a pool without one is any.
-fn allows(job: &TraceJob, pool: &crate::PoolSpec) -> bool {
+pub(crate) fn allows(job: &TraceJob, pool: &crate::PoolSpec) -> bool {
     let Some(device) = &pool.device else { return true };
     job.devices.is_empty() || job.devices.contains(device)
 }

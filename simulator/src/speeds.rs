@@ -5,7 +5,7 @@ use crate::error::check;
 use crate::tables::{Oracle, PairSlowdown};
 use elastico_placement::ScalingLaw;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -84,7 +84,10 @@ impl SpeedTable {
     /// # Errors
     /// A speed that is not above 0, or no GPUs.
     pub fn set(&mut self, workload: &str, device: Option<&str>, gpus: u32, speed: f64) -> Result<(), Error> {
-        check(|| format!("the speed of `{workload}`"), speed, f64::MIN_POSITIVE, "above 0")?;
+        if !(1e-9..=1e12).contains(&speed) {
+            let what = format!("the speed of `{workload}`");
+            return Err(Error::Number { what, value: speed, must: "above 0, within 1e-9 and 1e12" });
+        }
         check(|| format!("gpus of `{workload}`"), f64::from(gpus), 1.0, "1 or more")?;
         let devices = self.speeds.entry(workload.to_owned()).or_default();
         devices.entry(device.unwrap_or_default().to_owned()).or_default().insert(gpus, speed);
@@ -96,6 +99,16 @@ impl SpeedTable {
         let devices = self.speeds.get(workload)?;
         let counts = || devices.values().flat_map(BTreeMap::keys).copied();
         Some(counts().min()?..=counts().max()?)
+    }
+
+    /// The devices that entries name, sorted.
+    pub(crate) fn devices(&self) -> BTreeSet<&str> {
+        self.speeds
+            .values()
+            .flat_map(BTreeMap::keys)
+            .map(String::as_str)
+            .filter(|name| !name.is_empty())
+            .collect()
     }
 
     /// Sets how speed grows with GPUs where it is not listed: for one workload, or for all that have no law of their own.

@@ -26,6 +26,15 @@ impl Interval {
         Self::of(values, mean(values), estimate)
     }
 
+    /// As [`Self::arithmetic`], of a quantity that cannot be below 0: its interval neither is, unless a value is.
+    pub(crate) fn not_negative(values: &[f64]) -> Option<Self> {
+        let mut interval = Self::arithmetic(values)?;
+        if values.iter().all(|value| *value >= 0.0) {
+            interval.lower = interval.lower.map(|lower| lower.max(0.0));
+        }
+        Some(interval)
+    }
+
     /// The geometric mean of positive ratios, with its interval from their logarithms. `None` for no values, or where one is
     /// no ratio.
     pub(crate) fn geometric(ratios: &[f64]) -> Option<Self> {
@@ -56,6 +65,8 @@ mod tests {
         let found = Interval::arithmetic(&[1.0, 2.0, 4.0]).unwrap();
         assert!((found.lower.unwrap() + 1.461_250).abs() < 1e-5, "{found:?}");
         assert!((found.upper.unwrap() - 6.127_917).abs() < 1e-5, "{found:?}");
+        let seconds = Interval::not_negative(&[1.0, 2.0, 4.0]).unwrap();
+        assert_eq!((seconds.lower, seconds.upper), (Some(0.0), found.upper));
         let ratio = Interval::geometric(&[0.5, 2.0]).unwrap();
         assert!((ratio.point - 1.0).abs() < 1e-12 && ratio.lower.unwrap() < 0.5);
         let one = Interval::geometric(&[3.0]).unwrap();

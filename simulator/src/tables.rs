@@ -75,6 +75,14 @@ impl Knowledge {
         let name = names.into_iter().flatten().collect::<Vec<_>>().join(" and ");
         Self { name, slowdowns, speeds }
     }
+
+    pub(crate) const fn slowdowns(&self) -> Option<&SlowdownTable> {
+        self.slowdowns.as_ref()
+    }
+
+    pub(crate) const fn speeds(&self) -> Option<&SpeedTable> {
+        self.speeds.as_ref()
+    }
 }
 
 impl Oracle for Knowledge {
@@ -103,6 +111,9 @@ pub struct SlowdownTable {
     // By device ("" = any), subject and co-runner.
     pairs: BTreeMap<String, BTreeMap<String, BTreeMap<String, PairSlowdown>>>,
 }
+
+/// A job slowed by more stands still.
+const MOST_SLOWDOWN: f64 = 1e6;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -176,6 +187,17 @@ impl SlowdownTable {
         })?;
         let mut table = Self::new(document.name);
         for entry in document.pairs {
+            for value in [Some(entry.slowdown), entry.upper].into_iter().flatten() {
+                if value.get() > MOST_SLOWDOWN {
+                    let what = format!(
+                        "{}: the slowdown of `{}` beside `{}`",
+                        path.display(),
+                        entry.subject,
+                        entry.co_runner
+                    );
+                    return Err(Error::Number { what, value: value.get(), must: "at most a million" });
+                }
+            }
             let device = entry.device.unwrap_or_default();
             table.set_on(&device, &entry.subject, &entry.co_runner, entry.slowdown, entry.upper);
         }
@@ -202,6 +224,21 @@ impl SlowdownTable {
             }
         }
         serde_json::json!({ "schema": "elastico.slowdowns/1", "name": self.name, "pairs": pairs })
+    }
+
+    /// The devices that entries name.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &str> {
+        self.pairs.keys().map(String::as_str).filter(|device| !device.is_empty())
+    }
+
+    /// Whether it knows two of these workloads beside one another on a device.
+    pub(crate) fn knows_any(&self, workloads: &BTreeSet<&str>, device: Option<&str>) -> bool {
+        let knows = |name: &String| workloads.contains(name.as_str());
+        let on = |device: &str| {
+            let mut rows = self.pairs.get(device).into_iter().flatten();
+            rows.any(|(subject, row)| knows(subject) && row.keys().any(knows))
+        };
+        on("") || device.is_some_and(on)
     }
 
     /// The workloads that occur as subjects, sorted.
@@ -237,9 +274,12 @@ mod tests {
         assert_eq!([of(Some("t4")), of(Some("h100")), of(None)], [Some(1.9), Some(1.1), Some(1.1)]);
         let text = table.to_json().to_string();
         assert_eq!(SlowdownTable::parse_json(&text, Path::new("t.json")).unwrap(), table);
-        for wrong in
-            [text.replace("1.2", "-1.2"), text.replace("upper", "uper"), text.replace("slowdowns/1", "x/1")]
-        {
+        for wrong in [
+            text.replace("1.2", "-1.2"),
+            text.replace("1.3", "1e308"),
+            text.replace("upper", "uper"),
+            text.replace("slowdowns/1", "x/1"),
+        ] {
             assert!(SlowdownTable::parse_json(&wrong, Path::new("t.json")).is_err(), "{wrong}");
         }
     }

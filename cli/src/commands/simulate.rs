@@ -15,8 +15,9 @@ use clap::Subcommand;
 use elastico_core::Seed;
 use elastico_simulator::{
     ClusterSpec, Knowledge, Options, PolicyKind, SlowdownTable, SpeedTable, Sweep, Tables, Timing, Trace,
-    simulate_timed,
+    idle_inputs, simulate_timed,
 };
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         scene: Scene,
         /// Stretch arrivals to this offered load
-        #[arg(long, value_name = "RATIO")]
+        #[arg(long, allow_negative_numbers = true, value_name = "RATIO")]
         load: Option<f64>,
         #[arg(long, value_name = "POLICY", help = policies_help("Who runs when"))]
         policy: String,
@@ -48,7 +49,13 @@ pub(crate) enum Command {
         #[arg(long, value_delimiter = ',', required = true, value_name = "POLICY", help = policies_help("The first is the baseline"))]
         policies: Vec<String>,
         /// Offered loads that arrivals are stretched to; the trace's own where none is given
-        #[arg(long, alias = "load", value_delimiter = ',', value_name = "RATIO")]
+        #[arg(
+            long,
+            alias = "load",
+            value_delimiter = ',',
+            allow_negative_numbers = true,
+            value_name = "RATIO"
+        )]
         loads: Vec<f64>,
         /// Traces resampled from the given one; 1 takes the trace itself
         #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -124,7 +131,8 @@ pub(crate) struct Scene {
     #[command(flatten)]
     selection: Selection,
 
-    /// n32g4 for 32 nodes of 4 GPUs, pools as v100:n9g4,k80:n9g4, a cluster.toml, or a CSV of the Tiresias family
+    /// n32g4 for 32 nodes of 4 GPUs, h100:n32g4 where tables name the device, pools as v100:n9g4,k80:n9g4, a cluster.toml,
+    /// a CSV of the Tiresias family, or a node list of openb
     #[arg(long, value_name = "CLUSTER")]
     cluster: String,
 
@@ -161,27 +169,27 @@ pub(crate) struct Scene {
 #[derive(Debug, clap::Args)]
 struct Costs {
     /// Time without progress when a job runs again, in seconds
-    #[arg(long, default_value_t = Options::default().restart_seconds, value_name = "SECONDS")]
+    #[arg(long, default_value_t = Options::default().restart_seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     restart_seconds: f64,
 
     /// Running time between checkpoints; a node that fails takes the work since the last; 0 = none is lost
-    #[arg(long, default_value_t = Options::default().checkpoint_seconds, value_name = "SECONDS")]
+    #[arg(long, default_value_t = Options::default().checkpoint_seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     checkpoint_seconds: f64,
 
     /// Mean time between failures of one node, in seconds; nodes never fail where it is not given
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
     mtbf_seconds: Option<f64>,
 
     /// Time for which a failed node is away, in seconds
-    #[arg(long, default_value_t = Options::default().repair_seconds, value_name = "SECONDS")]
+    #[arg(long, default_value_t = Options::default().repair_seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     repair_seconds: f64,
 
     /// Spread jobs over more nodes than needed, slowed by this factor; they wait for nodes where it is not given
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, allow_negative_numbers = true, value_name = "RATIO")]
     spread_ratio: Option<f64>,
 
-    /// Slowdown by co-runners above which a job counts as harmed
-    #[arg(long, default_value_t = Options::default().harm_limit_ratio, value_name = "RATIO")]
+    /// Slowdown by co-runners above which a job counts as harmed; 1.5 is what ElastiCo keeps to
+    #[arg(long, default_value_t = Options::default().harm_limit_ratio, allow_negative_numbers = true, value_name = "RATIO")]
     harm_limit: f64,
 
     /// Seed of the node failures
@@ -218,31 +226,43 @@ struct Read {
 
 impl Scene {
     /// Files that are read.
-    fn inputs(&self) -> Vec<&Path> {
+    fn inputs(&self) -> Vec<PathBuf> {
         let optional = [&self.truth, &self.planner, &self.speeds, &self.planner_speeds];
         let cluster = Path::new(&self.cluster);
-        [self.trace.as_path(), cluster]
+        let named: Vec<&Path> = [self.trace.as_path(), cluster]
             .into_iter()
             .chain(optional.into_iter().flatten().map(PathBuf::as_path))
-            .collect()
+            .chain(self.reading.inputs())
+            .chain(self.selection.input())
+            .collect();
+        // Of a folder each of its files is read.
+        let inside = named.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten();
+        let inside: Vec<PathBuf> = inside.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        named.into_iter().map(Path::to_owned).chain(inside).collect()
     }
 
-    fn read(&self, colocates: bool, talk: Talk) -> anyhow::Result<Read> {
-        if colocates && self.truth.is_none() {
-            return Err(usage(
-                "a policy that co-locates needs slowdowns that happen",
-                "give --truth and --planner",
-            ));
-        }
-        if colocates && self.planner.is_none() {
-            return Err(usage(
-                "a policy that co-locates needs slowdowns to plan with",
-                "give --planner; the file of --truth makes the policy an oracle",
-            ));
+    /// Reads everything that policies need; `policy` is one that co-locates, if any does.
+    fn read(&self, policy: Option<&PolicyKind>, talk: Talk) -> anyhow::Result<Read> {
+        if let Some(policy) = policy.filter(|_| self.truth.is_none() || self.planner.is_none()) {
+            let other = policy
+                .without_pairs()
+                .map(|name| format!("; `{name}` never co-locates and needs none"))
+                .unwrap_or_default();
+            let name = policy.name();
+            return Err(if self.truth.is_none() {
+                usage(
+                    format!("the policy `{name}` co-locates, and nothing says which slowdowns happen"),
+                    format!("give --truth and --planner{other}"),
+                )
+            } else {
+                usage(
+                    format!("the policy `{name}` co-locates, and there are no slowdowns to plan with"),
+                    format!("give --planner; the file of --truth makes the policy an oracle{other}"),
+                )
+            });
         }
         let mut trace = trace::read(&self.trace, &self.reading, &self.selection, talk)?;
-        let path = Path::new(&self.cluster);
-        let cluster = if path.is_file() { ClusterSpec::read(path)? } else { self.cluster.parse()? };
+        let cluster = trace::cluster(&self.cluster)?;
         let slowdowns = |file: &Option<PathBuf>| file.as_deref().map(SlowdownTable::read).transpose();
         let speeds =
             |file: Option<&Path>| file.map(|file| SpeedTable::read(file, &self.speeds_on)).transpose();
@@ -258,6 +278,14 @@ impl Scene {
                     ));
                 }
             };
+            let count = trace.jobs().iter().filter(|job| job.is_elastic()).count();
+            let total = trace.jobs().len();
+            talk.say(match count {
+                0 => "warning: --elastic frees no job: the speeds list no other number of GPUs for a workload of the trace \
+                      (a law alone has no range; gpus_min and gpus_max in the trace give one)"
+                    .to_owned(),
+                _ => format!("{count} of {total} jobs may run on other numbers of GPUs than they ask for"),
+            });
         }
         let believed = match self.planner_speeds.as_deref() {
             Some(file) => speeds(Some(file))?,
@@ -277,7 +305,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
     match command {
         Command::Run { scene, load, policy, report, format } => {
             let policy = PolicyKind::parse(policy)?;
-            let mut read = scene.read(policy.colocates(), talk)?;
+            let mut read = scene.read(Some(&policy).filter(|policy| policy.colocates()), talk)?;
             if let Some(load) = load {
                 read.trace = read.trace.at_load(*load, &read.cluster)?;
             }
@@ -285,6 +313,9 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             let truth = Knowledge::new(read.truth.0, read.truth.1);
             let planner = Knowledge::new(read.planner.0, read.planner.1);
             let tables = has_tables.then_some(Tables { truth: &truth, planner: &planner });
+            for line in idle_inputs(&read.trace, &read.cluster, has_tables.then_some([&truth, &planner])) {
+                talk.say(format!("warning: {line}"));
+            }
             let page = report.place(scene)?;
             let options =
                 Options { keep_jobs: page.is_some(), keep_timeline: page.is_some(), ..read.options };
@@ -306,7 +337,14 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
         Command::Compare { scene, policies, loads, seeds, threads, report, format } => {
             let policies =
                 policies.iter().map(|name| PolicyKind::parse(name)).collect::<Result<Vec<_>, _>>()?;
-            let read = scene.read(policies.iter().any(PolicyKind::colocates), talk)?;
+            let mut names = BTreeSet::new();
+            if let Some(twice) = policies.iter().find(|policy| !names.insert(policy.name())) {
+                return Err(usage(
+                    format!("the policy `{}` is given twice", twice.name()),
+                    "name each policy of --policies once",
+                ));
+            }
+            let read = scene.read(policies.iter().find(|policy| policy.colocates()), talk)?;
             let loads: Vec<Option<f64>> =
                 if loads.is_empty() { vec![None] } else { loads.iter().copied().map(Some).collect() };
             let (truth, planner) = (read.truth, read.planner);
@@ -317,6 +355,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
         }
         Command::Sweep { file, out, resume, threads, format } => {
             let sweep = Sweep::read(file)?;
+            sweep::check_outputs(&sweep, file, out)?;
             sweep::run(&sweep, out, *resume, threads.count(), *format, talk)
         }
     }

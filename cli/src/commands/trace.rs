@@ -9,7 +9,7 @@ use crate::failure::{Ending, usage};
 use crate::output::{self, Format, Talk};
 use clap::Subcommand;
 use elastico_report::{Column, Table};
-use elastico_simulator::{ClusterSpec, MAPPING_TEMPLATE, PRESETS, Trace, TraceFormat, read_openb_nodes};
+use elastico_simulator::{ClusterSpec, MAPPING_TEMPLATE, PRESETS, Trace, TraceFormat};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -72,6 +72,9 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
                 arguments::warn(&trace, talk);
             }
             output::answer(*format, &summary, &tables::summary(&summary))?;
+            if summary.span_seconds <= 0.0 && summary.jobs_total > 1 {
+                talk.say("all jobs arrive at once: there is no offered load, and no demand over time");
+            }
             for finding in &summary.findings {
                 talk.say(format!("not right: {finding}"));
             }
@@ -100,10 +103,11 @@ fn convert(
     force: bool,
     talk: Talk,
 ) -> anyhow::Result<Ending> {
-    let same = out.canonicalize().is_ok_and(|out| file.canonicalize().is_ok_and(|file| file == out));
-    if same {
+    let read: Vec<&Path> = [file].into_iter().chain(reading.inputs()).chain(selection.input()).collect();
+    let is_read = |out: PathBuf| read.iter().any(|file| file.canonicalize().is_ok_and(|file| file == out));
+    if out.canonicalize().is_ok_and(is_read) {
         return Err(usage(
-            "the output is the input",
+            "the output is an input",
             "name another file with --out; --force never replaces an input",
         ));
     }
@@ -124,17 +128,21 @@ fn convert(
 
 /// GPUs of a cluster by type; one without types serves any job.
 fn capacity(text: &str) -> anyhow::Result<BTreeMap<String, u64>> {
-    let path = Path::new(text);
-    if path.is_file() && std::fs::read_to_string(path).is_ok_and(|text| text.starts_with("sn,")) {
-        return Ok(read_openb_nodes(path)?);
-    }
-    let cluster: ClusterSpec = if path.is_file() { ClusterSpec::read(path)? } else { text.parse()? };
+    let cluster = cluster(text)?;
     let mut capacity = BTreeMap::new();
     for pool in cluster.pools() {
         let device = pool.device.clone().unwrap_or_else(|| "any".to_owned());
         *capacity.entry(device).or_default() += u64::from(pool.gpus());
     }
     Ok(capacity)
+}
+
+/// A cluster as it is written on the command line. What ends like a file is one.
+pub(super) fn cluster(text: &str) -> anyhow::Result<ClusterSpec> {
+    let path = Path::new(text);
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let is_file = path.is_file() || ["toml", "json", "csv", "txt"].contains(&ending);
+    Ok(if is_file { ClusterSpec::read(path)? } else { text.parse()? })
 }
 
 fn formats() -> Table {

@@ -223,6 +223,16 @@ impl PolicyKind {
             )
     }
 
+    /// The nearest policy that never puts jobs beside one another, where it has one.
+    pub const fn without_pairs(&self) -> Option<&'static str> {
+        match self {
+            Self::Elastico(_) => Some("elastico_no_pairs"),
+            Self::Gavel { .. } => Some("gavel"),
+            Self::GreedyPairs(_) | Self::RandomPairs { .. } | Self::MemoryFitPairs => Some("fifo_backfill"),
+            _ => None,
+        }
+    }
+
     pub(crate) fn build(&self) -> Result<Box<dyn Policy>, Error> {
         let factor = |value: f64| check(|| "error_factor".to_owned(), value, 1.0, "1 or more");
         let length = |value: f64| check(|| "round_seconds".to_owned(), value, 1e-3, "at least 0.001");

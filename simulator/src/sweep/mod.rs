@@ -16,7 +16,7 @@ pub use run::{RunTiming, SweepRun};
 pub use spec::{Scaling, ScalingOf};
 pub use summary::{FailedRun, PointSummary, PolicySummary, Rival, SweepSummary};
 
-use crate::{ClusterSpec, Error, Options, PolicyKind};
+use crate::{ClusterSpec, Error, Knowledge, Options, PolicyKind, Trace};
 use elastico_core::Digest;
 use scene::Scene;
 use std::collections::BTreeSet;
@@ -110,9 +110,27 @@ impl Sweep {
         &self.name
     }
 
+    /// Files and folders that it was read from, as its description names them; none of a sweep in memory.
+    pub fn inputs(&self) -> Vec<&str> {
+        let digests = self.description["digests"].as_object();
+        digests.into_iter().flatten().map(|(name, _)| name.as_str()).collect()
+    }
+
     /// All runs.
     pub fn runs_total(&self) -> usize {
         self.runs.len()
+    }
+
+    /// For each cluster the trace and the tables of its first run. One that cannot be made fails its runs, with the reason.
+    pub(crate) fn first_scenes(
+        &self,
+    ) -> impl Iterator<Item = (Trace, &ClusterSpec, Option<(Knowledge, Knowledge)>)> {
+        self.clusters.iter().enumerate().filter_map(|(index, cluster)| {
+            let run = self.runs.iter().find(|run| run.cluster == index)?;
+            let trace = self.scene.trace(cluster, run.load, run.seed).ok()?;
+            let knowledge = self.scene.knowledge(&trace, run.seed).ok()?;
+            Some((trace, cluster, knowledge))
+        })
     }
 
     /// What the readers had to assume.

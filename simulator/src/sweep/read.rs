@@ -3,7 +3,10 @@
 use super::scene::{Inputs, Scene, Source};
 use super::spec::{Document, Draw, TraceSection};
 use super::{Part, Sweep, VERSION};
-use crate::{ClusterSpec, Error, Options, PolicyKind, SlowdownTable, SpeedTable, SyntheticWorkload, Trace};
+use crate::error::check;
+use crate::{
+    ClusterSpec, Error, Options, PolicyKind, SlowdownTable, SpeedTable, SyntheticWorkload, Trace, TraceJob,
+};
 use elastico_core::Digest;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -123,6 +126,9 @@ impl Sweep {
         if loads.is_empty() {
             return Err(Error::Nothing("load"));
         }
+        for load in loads.iter().flatten() {
+            check(|| "a load".to_owned(), *load, f64::MIN_POSITIVE, "above 0")?;
+        }
         if seeds == 0 {
             return Err(Error::Nothing("seed"));
         }
@@ -228,6 +234,13 @@ impl Files {
                         .into(),
                 )
             })?);
+            if !trace.jobs().iter().any(TraceJob::is_elastic) {
+                return Err(refuse(
+                    "`elastic` frees no job: speeds_truth lists no other number of GPUs for a workload of the trace, and \
+                     a law alone has no range"
+                        .into(),
+                ));
+            }
         }
         match (section.draw, section.sample) {
             (Draw::Resample, None) => Ok(Source::Resample(trace)),

@@ -78,7 +78,10 @@ impl Sweep {
         stop: &AtomicBool,
         mut each: impl FnMut(SweepRun) -> Result<(), Error>,
     ) -> Result<bool, Error> {
-        let open: Vec<&PlannedRun> = self.runs.iter().filter(|run| !done.contains_key(&run.key)).collect();
+        let mut open: Vec<&PlannedRun> =
+            self.runs.iter().filter(|run| !done.contains_key(&run.key)).collect();
+        // Seed by seed over the whole grid: what is done so far is a sample of what is left, and of every policy.
+        open.sort_by_key(|run| run.seed);
         let next = AtomicUsize::new(0);
         let mut finished = 0;
         std::thread::scope(|scope| {

@@ -6,6 +6,7 @@ use crate::{Attempts, Error, MixOptions, Options, ReadOptions, TimeUnit, TraceFo
 use elastico_core::suggest;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The document as it is written; paths are relative to it.
@@ -315,6 +316,10 @@ impl Document {
                 }
                 if let Some(load) = loads.iter().find(|load| !(load.is_finite() && **load > 0.0)) {
                     return Err(format!("a load{} is {load}, it must be above 0", place()));
+                }
+                let mut names = BTreeSet::new();
+                if let Some(twice) = policies.iter().find(|policy| !names.insert(policy.0.name())) {
+                    return Err(format!("the policy `{}`{} is listed twice", twice.0.name(), place()));
                 }
                 if !policies.iter().any(|policy| policy.0.name() == self.baseline.0.name()) {
                     return Err(format!(

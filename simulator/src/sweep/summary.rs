@@ -279,7 +279,7 @@ impl PolicyRuns<'_> {
             self.by_seed.values().flat_map(|metrics| metrics.keys()).collect();
         names
             .into_iter()
-            .filter_map(|name| Some((name.clone(), Interval::arithmetic(&self.values(name))?)))
+            .filter_map(|name| Some((name.clone(), Interval::not_negative(&self.values(name))?)))
             .collect()
     }
 }

@@ -9,6 +9,9 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
+/// More jobs than any trace has; a larger number is a slip of the finger.
+const MOST_JOBS: f64 = 1e7;
+
 /// A workload to draw jobs from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -214,7 +217,12 @@ impl Trace {
         let probability = options.probability(node);
         let [shortest, longest] = options.clip_seconds;
         let mut random = seed.stream("synthetic mix", &[]);
-        let count = (options.jobs_per_gpu * f64::from(cluster.gpus())).ceil() as usize;
+        let count = (options.jobs_per_gpu * f64::from(cluster.gpus())).ceil();
+        if count > MOST_JOBS {
+            let must = "small enough for at most 10 million jobs";
+            return Err(Error::Number { what: "jobs_per_gpu".to_owned(), value: options.jobs_per_gpu, must });
+        }
+        let count = count as usize;
         let mut jobs = Vec::with_capacity(count);
         for index in 0..count {
             let is_inference = random.random::<f64>() < probability;

@@ -25,7 +25,7 @@ pub use format::TraceFormat;
 pub use inspect::{DeviceDemand, GpuCount, TraceSummary};
 pub use mapping::{MAPPING_TEMPLATE, PRESETS};
 pub use mix::{GpuShare, MixOptions, ShareOf, SyntheticWorkload};
-pub use openb::read_openb_nodes;
+pub(crate) use openb::{is_nodes as is_openb_nodes, read_nodes as read_openb_nodes};
 pub use read::{Attempts, ReadOptions};
 pub use sample::SyntheticOptions;
 pub use throughputs::GavelThroughputs;
@@ -227,6 +227,9 @@ impl fmt::Display for Warning {
     }
 }
 
+/// So late a duration of a second would be lost to rounding.
+const MOST_SECONDS: f64 = 1e12;
+
 impl Trace {
     /// A trace of jobs in any order.
     ///
@@ -241,6 +244,10 @@ impl Trace {
         for job in &jobs {
             let what = |number: &str| format!("{number} of job `{}`", job.job);
             check(|| what("submit_seconds"), job.submit_seconds, 0.0, "0 or more")?;
+            if job.submit_seconds > MOST_SECONDS {
+                let (what, value) = (what("submit_seconds"), job.submit_seconds);
+                return Err(Error::Number { what, value, must: "at most 1e12: is the unit of time right?" });
+            }
             check(|| what("duration_seconds"), job.duration_seconds, f64::MIN_POSITIVE, "above 0")?;
             check(|| what("gpus"), f64::from(job.gpus), 1.0, "1 or more")?;
             check(|| what("weight"), job.weight, f64::MIN_POSITIVE, "above 0")?;

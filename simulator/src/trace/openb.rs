@@ -2,7 +2,8 @@
 
 use super::sheet::{self, Jobs, Sheet};
 use super::{Trace, TraceJob};
-use crate::Error;
+use crate::{ClusterSpec, Error, PoolSpec};
+use elastico_core::PoolId;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -72,24 +73,46 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Trace, Error> {
     jobs.into_trace(path)
 }
 
-/// Reads the node list of openb, `sn,cpu_milli,memory_mib,gpu,model`: GPUs by type.
+/// What a node list of openb begins with.
+const NODES: &str = "sn,";
+
+/// Whether a file is a node list of openb.
+///
+/// # Errors
+/// A file that cannot be read.
+pub(crate) fn is_nodes(path: &Path) -> Result<bool, Error> {
+    Ok(sheet::read(path)?.starts_with(NODES))
+}
+
+/// Reads the node list of openb, `sn,cpu_milli,memory_mib,gpu,model`: a pool for each GPU type, and where its nodes differ
+/// for each number of GPUs.
 ///
 /// # Errors
 /// A missing column, or a value that cannot be, with line and column.
-pub fn read_openb_nodes(path: &Path) -> Result<BTreeMap<String, u64>, Error> {
+pub(crate) fn read_nodes(path: &Path) -> Result<ClusterSpec, Error> {
     let text = sheet::read(path)?;
     let sheet =
         Sheet::open(&text, path, "a list of openb nodes has the columns sn,cpu_milli,memory_mib,gpu,model")?;
     let (gpus, model) = (sheet.column("gpu")?, sheet.column("model")?);
-    let mut types = BTreeMap::new();
+    let mut types: BTreeMap<String, BTreeMap<u32, u32>> = BTreeMap::new();
     sheet.rows(|row| {
         let count = row.count(gpus, "GPUs")?;
         if count > 0 {
-            *types.entry(row.named(model, "the GPU type")?.to_owned()).or_default() += u64::from(count);
+            let name = row.named(model, "the GPU type")?;
+            PoolId::new(name).map_err(|error| row.wrong(model, error.to_string()))?;
+            *types.entry(name.to_owned()).or_default().entry(count).or_default() += 1;
         }
         Ok(())
     })?;
-    Ok(types)
+    let mut pools = Vec::new();
+    for (device, sizes) in &types {
+        for (gpus, nodes) in sizes {
+            let id = if sizes.len() == 1 { device.clone() } else { format!("{device}-g{gpus}") };
+            let id = PoolId::new(&id).map_err(|_| Error::Cluster(id))?;
+            pools.push(PoolSpec::new(id, Some(device.clone()), *nodes, *gpus));
+        }
+    }
+    ClusterSpec::of(pools)
 }
 
 #[cfg(test)]
@@ -100,6 +123,17 @@ mod tests {
 
     fn parse(body: &str) -> Result<Trace, Error> {
         super::parse(&format!("{HEADER}\n{body}"), Path::new("pods.csv"))
+    }
+
+    #[test]
+    fn nodes_become_pools_by_type_and_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nodes.csv");
+        let lines =
+            ["sn,cpu_milli,memory_mib,gpu,model", "n0,1,1,2,G2", "n1,1,1,8,T4", "n2,1,1,0,", "n3,1,1,2,T4"];
+        std::fs::write(&path, lines.join("\n")).unwrap();
+        let cluster = ClusterSpec::read(&path).unwrap();
+        assert_eq!(cluster.to_string(), "G2:n1g2,T4-g2=T4:n1g2,T4-g8=T4:n1g8");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     model: Model,
 
-    /// The device; needed where the dataset has several
+    /// The device, as h100 or sim:h100; needed where the dataset has several
     #[arg(long, value_name = "CHIP")]
     device: Option<String>,
 
@@ -109,6 +109,12 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot make `{}`", arguments.out.display()))?;
     artefacts.write(&contents.each_ref().map(Vec::as_slice))?;
+    let out = arguments.out.display();
+    talk.say(format!("wrote truth.json, planner.json and workloads.csv to {out}"));
+    talk.say(format!(
+        "the slowdowns hold on {device}, which the cluster must name: elastico simulate compare --trace FILE --cluster {device}:n8g8 \
+         --truth {out}/truth.json --planner {out}/planner.json --policies fifo,elastico; workloads.csv is for [synthetic] of a sweep"
+    ));
     output::answer(
         arguments.format,
         &answer(&chosen, arguments),
@@ -125,6 +131,8 @@ fn one_gpu(device: &str) -> anyhow::Result<Cluster> {
 
 fn one_device<'a>(wanted: Option<&str>, devices: impl Iterator<Item = &'a str>) -> anyhow::Result<String> {
     let devices: BTreeSet<&str> = devices.collect();
+    // Campaigns address a simulated GPU as sim:CHIP; the dataset has its chip.
+    let wanted = wanted.map(|wanted| wanted.strip_prefix("sim:").unwrap_or(wanted));
     match wanted {
         Some(wanted) if devices.contains(wanted) => Ok(wanted.to_owned()),
         Some(wanted) => Err(usage(

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use elastico_core::Digest;
 use elastico_simulator::{Error, Sweep, SweepFolder, SweepRun, SweepSummary};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ pub(super) fn compare(
     format: Format,
     talk: Talk,
 ) -> anyhow::Result<Ending> {
+    warn(sweep, talk);
     let stop = interrupted()?;
     let mut runs = BTreeMap::new();
     let mut progress = Progress::new(talk, sweep.runs_total(), 0);
@@ -43,6 +44,16 @@ pub(super) fn compare(
     Ok(ending(&summary))
 }
 
+/// Refuses a folder in which the sweep would write over what it reads.
+pub(super) fn check_outputs(sweep: &Sweep, file: &Path, out: &Path) -> anyhow::Result<()> {
+    let names = ["sweep.json", "runs.jsonl", "summary.json", "summary.csv", "report.html"];
+    let outputs = names.map(|name| out.join(name));
+    let base = file.parent().unwrap_or(Path::new(""));
+    let inputs = sweep.inputs().into_iter().map(|name| base.join(name)).chain([file.to_owned()]);
+    Artefacts::files(outputs.iter().map(|path| ("--out", path.as_path())), true, inputs)?;
+    Ok(())
+}
+
 /// Runs what the folder does not have, and sums up.
 pub(super) fn run(
     sweep: &Sweep,
@@ -55,6 +66,7 @@ pub(super) fn run(
     for warning in sweep.warnings() {
         talk.say(format!("warning: {warning}"));
     }
+    warn(sweep, talk);
     let mut folder = SweepFolder::open(out, sweep, resume)?;
     let mut runs: BTreeMap<Digest, SweepRun> = folder.done().clone();
     let total = sweep.runs_total();
@@ -87,6 +99,12 @@ pub(super) fn run(
     Ok(ending(&summary))
 }
 
+fn warn(sweep: &Sweep, talk: Talk) {
+    for line in sweep.idle_inputs() {
+        talk.say(format!("warning: {line}"));
+    }
+}
+
 fn answer(summary: &SweepSummary, format: Format) -> anyhow::Result<()> {
     let mut tables = match format {
         Format::Csv => vec![tables::long(summary)],
@@ -112,6 +130,8 @@ struct Progress {
     before: usize,
     done: usize,
     total: usize,
+    /// Why runs have failed so far.
+    reasons: BTreeSet<String>,
 }
 
 /// Time between two lines of progress where there is no terminal.
@@ -126,12 +146,13 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Self { talk, bar, begin: now, said: now, before: done, done, total }
+        Self { talk, bar, begin: now, said: now, before: done, done, total, reasons: BTreeSet::new() }
     }
 
     fn on(&mut self, run: &SweepRun) {
         self.done += 1;
-        if let Some(error) = &run.error {
+        // One word on each reason; the table of the failed has them all.
+        if let Some(error) = run.error.as_ref().filter(|error| self.reasons.insert((*error).clone())) {
             let load = run.load_ratio.map(|load| format!(", load {load}")).unwrap_or_default();
             let line =
                 format!("no result: {} on {}{load}, seed {}: {error}", run.policy, run.cluster, run.seed);

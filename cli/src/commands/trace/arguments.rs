@@ -94,6 +94,12 @@ impl Reading {
         Ok(Trace::read(file, &self.options()?)?)
     }
 
+    /// Files that are read beside the trace.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Path> {
+        let files = [&self.throughputs, &self.profiles, &self.token_table];
+        files.into_iter().flatten().map(PathBuf::as_path).chain(self.mapping.as_deref().map(Path::new))
+    }
+
     /// The throughput file of a trace of Gavel.
     pub(crate) fn throughputs(&self) -> Option<&Path> {
         self.throughputs.as_deref()
@@ -174,6 +180,11 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
+    /// The second trace.
+    pub(crate) fn input(&self) -> Option<&Path> {
+        self.mix.as_deref()
+    }
+
     pub(crate) fn apply(&self, mut trace: Trace, reading: &Reading) -> anyhow::Result<Trace> {
         let seed = Seed(self.draw_seed);
         if self.from.is_some() || self.to.is_some() {

@@ -9,7 +9,11 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 const BARS: usize = 24;
 
 pub(super) fn summary(summary: &TraceSummary) -> Vec<Table> {
-    vec![facts(summary), sizes(summary), devices(summary), over_time(summary)]
+    let mut tables = vec![facts(summary), sizes(summary), devices(summary)];
+    if summary.span_seconds > 0.0 {
+        tables.push(over_time(summary));
+    }
+    tables
 }
 
 fn facts(summary: &TraceSummary) -> Table {
@@ -87,7 +91,7 @@ fn devices(summary: &TraceSummary) -> Table {
             device.device.as_str().into(),
             Value::Count(device.jobs_total as u64),
             Value::number(device.gpu_seconds / 3600.0, 1),
-            Value::number(mean, 1),
+            ratio((summary.span_seconds > 0.0).then_some(mean), 1),
             Value::number(device.peak_gpus, 1),
             device.capacity_gpus.map_or(Value::Missing, Value::Count),
             ratio(device.load_ratio.map(|load| load * 100.0), 1),
