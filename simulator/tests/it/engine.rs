@@ -212,3 +212,28 @@ fn memory_counts_where_all_is_known() {
     let result = run("h100:n1g4", vec![only], &kept(), start_all).unwrap();
     assert_eq!(result.memory_ratio, Some(20e9 * 2.0 / (4.0 * bytes)));
 }
+
+#[test]
+fn restarts_that_eat_all_progress_end_the_run() {
+    let trace = Trace::new("t", vec![job("a", 1, 0.0, 100.0), job("c", 1, 0.0, 100.0)]).unwrap();
+    let cluster: ClusterSpec = "n1g1".parse().unwrap();
+    let options = Options { restart_seconds: 30.0, ..Options::default() };
+    let turns = |seconds: f64| {
+        let mut on = 0;
+        let mut policy = Script(|round: &mut Round<'_, '_>| {
+            for job in round.running().collect::<Vec<_>>() {
+                round.preempt(job);
+            }
+            on = 1 - on;
+            if !(round.is_waiting(on) && round.try_start(on)) {
+                let _ = round.is_waiting(1 - on) && round.try_start(1 - on);
+            }
+            round.wake_at(round.now() + seconds);
+        });
+        simulate_with(&trace, &cluster, "turns", &mut policy, None, &options)
+    };
+    let error = turns(1.0).unwrap_err();
+    assert!(matches!(error, Error::NoProgress { unfinished: 2, .. }), "{error}");
+    // Turns that are a little longer than a restart are slow, and end.
+    assert!(turns(30.01).is_ok());
+}

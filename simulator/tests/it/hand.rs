@@ -13,7 +13,8 @@ fn job(name: &str, workload: &str, gpus: u32, submit: f64, duration: f64) -> Tra
 }
 
 fn run(policy: &str, cluster: &str, jobs: Vec<TraceJob>, tables: Option<&Tables<'_>>) -> Simulation {
-    let options = Options { restart_seconds: 5.0, keep_jobs: true, ..Options::default() };
+    let options =
+        Options { restart_seconds: 5.0, keep_jobs: true, harm_limit_ratio: 1.2, ..Options::default() };
     let cluster: ClusterSpec = cluster.parse().unwrap();
     let trace = Trace::new("by hand", jobs).unwrap();
     simulate(&trace, &cluster, &PolicyKind::parse(policy).unwrap(), tables, &options).unwrap()

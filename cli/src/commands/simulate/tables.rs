@@ -83,12 +83,16 @@ fn of_point(summary: &SweepSummary, point: &PointSummary) -> Table {
     ];
     // What nothing is known of only takes the width of what is.
     let (columns, values): (Vec<Column>, Vec<Vec<Value>>) =
-        columns.into_iter().filter(|(_, values)| values.iter().any(|value| *value != Value::Missing)).unzip();
+        columns.into_iter().filter(|(_, values)| values.iter().any(is_known)).unzip();
     let mut table = Table::new(summary.schema, title, columns);
     for index in 0..point.policies.len() {
         table.push(values.iter().map(|column| column[index].clone()).collect());
     }
     table
+}
+
+fn is_known(value: &Value) -> bool {
+    *value != Value::Missing && *value != Value::from("")
 }
 
 fn column(point: &PointSummary, value: impl Fn(&PolicySummary) -> Value) -> Vec<Value> {
@@ -179,7 +183,7 @@ pub(super) fn failed(summary: &SweepSummary) -> Option<Table> {
     }
     let mut groups: BTreeMap<(&str, &str), Vec<&FailedRun>> = BTreeMap::new();
     for run in &summary.failed {
-        groups.entry((&run.cluster, &run.reason)).or_default().push(run);
+        groups.entry((run.cluster.as_str(), run.reason.as_str())).or_default().push(run);
     }
     let mut table = Table::new(
         summary.schema,
