@@ -171,6 +171,10 @@ fn a_campaign_and_a_predictor_become_a_simulation_and_a_page() {
     {
         assert!(page.contains(part), "{part}: {page}");
     }
+    let (code, _, stderr) =
+        elastico(folder, "simulate headline sweep.toml --runs runs --out runs/runs.jsonl --force");
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("lies in the folder of the runs"), "{stderr}");
     // A sweep that is not through has a page of what is there, and says so.
     let journal = String::from_utf8(read(folder, "runs/runs.jsonl")).expect("text");
     let some: String = journal.lines().take(12).map(|line| format!("{line}\n")).collect();

@@ -1,7 +1,7 @@
 //! `elastico simulate headline`: the page that says where the promised numbers hold, from the runs of a sweep.
 
 use crate::artefacts::Artefacts;
-use crate::failure::Ending;
+use crate::failure::{Ending, usage};
 use crate::output::Talk;
 use elastico_simulator::{Interval, PointSummary, PolicySummary, Sweep, SweepFolder, SweepSummary};
 use std::fmt::Write as _;
@@ -47,6 +47,14 @@ const PARTS: [(&str, &str); 5] = [
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     let artefacts =
         Artefacts::files([("--out", arguments.out.as_path())], arguments.force, [&arguments.sweep])?;
+    // Whatever lies in the folder of the runs is an input.
+    let runs = arguments.runs.canonicalize().unwrap_or_else(|_| arguments.runs.clone());
+    if elastico_datasets::resolve(&arguments.out).starts_with(&runs) {
+        return Err(usage(
+            format!("`{}` lies in the folder of the runs", arguments.out.display()),
+            "choose another place with --out",
+        ));
+    }
     let sweep = Sweep::read(&arguments.sweep)?;
     let folder = SweepFolder::open(&arguments.runs, &sweep, true)?;
     let summary = sweep.summary(folder.done());
