@@ -320,3 +320,28 @@ fn a_job_that_comes_finds_a_place_that_a_solution_would_give_it() {
     let again = session.solve().unwrap();
     assert!((again.value / whole.value - 1.0).abs() < 0.01, "{} {}", again.value, whole.value);
 }
+
+#[test]
+fn a_question_that_changes_nothing_harms_nobody() {
+    let options = Options::default();
+    let size = Size { training: 90, inference: 90, gpus: 64, per_node: 8, pools: 2, most_gpus: 4 };
+    let made = generate(size, Seed(7), &options.sharing);
+    let allocator = Allocator::new(made.cluster.clone(), options.clone());
+    let profiles = Profiles::default();
+    let whatif = WhatIf::new(&allocator, &made.jobs, &profiles, Some(&made.table)).unwrap();
+    let mut same = Scenario::default();
+    same.limit = Some(options.limit);
+    let answer = whatif.harmed(&same).unwrap();
+    assert_eq!((answer.effects.len(), answer.before), (0, answer.after), "{}", answer.value_delta);
+    // A job that is worth nothing is not let in, and nobody pays for it.
+    let mut worthless = made.jobs.job[0].clone();
+    (worthless.id, worthless.weight) = ("worthless".parse().unwrap(), 1e-9);
+    let answer = whatif.admit(&Jobs { job: vec![worthless] }).unwrap();
+    assert!(answer.harmed.is_empty(), "{:?}", answer.harmed);
+    assert_eq!(answer.after.value.to_bits(), answer.before.value.to_bits());
+    assert_eq!(answer.after.throughput.to_bits(), answer.before.throughput.to_bits());
+    let refused = &answer.jobs[0].remedies;
+    assert!(refused.iter().filter(|remedy| !remedy.admits).all(|remedy| remedy.displaced.is_empty()));
+    let many = crate::whatif::RobustOptions { draws: u32::MAX, ..Default::default() };
+    assert!(whatif.robust(many).is_err());
+}
