@@ -91,7 +91,20 @@ pub(crate) fn render(error: &anyhow::Error) -> String {
     for hint in hints {
         let _ = writeln!(text, "\nhint: {hint}");
     }
-    text
+    printable(&text)
+}
+
+/// A name that was mistyped on purpose must not steer the terminal.
+fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\n' && letter != '\t' {
+            safe.extend(letter.escape_default());
+        } else {
+            safe.push(letter);
+        }
+    }
+    safe
 }
 
 /// What helps against the faults of files that are the same for every command.

@@ -329,8 +329,7 @@ fn a_question_that_changes_nothing_harms_nobody() {
     let allocator = Allocator::new(made.cluster.clone(), options.clone());
     let profiles = Profiles::default();
     let whatif = WhatIf::new(&allocator, &made.jobs, &profiles, Some(&made.table)).unwrap();
-    let mut same = Scenario::default();
-    same.limit = Some(options.limit);
+    let same = Scenario { limit: Some(options.limit), ..Scenario::default() };
     let answer = whatif.harmed(&same).unwrap();
     assert_eq!((answer.effects.len(), answer.before), (0, answer.after), "{}", answer.value_delta);
     // A job that is worth nothing is not let in, and nobody pays for it.

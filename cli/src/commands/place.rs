@@ -7,7 +7,7 @@ use crate::failure::{Ending, usage};
 use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
 use clap::ValueEnum;
-use elastico_core::SharingMode;
+use elastico_core::{SharingMode, WorkloadId};
 use elastico_models::{Predictor, Profiles, Side};
 use elastico_placement::{Allocator, Cluster, Job, Jobs, Objective, Options, PairTable, Placement};
 use serde::Serialize;
@@ -160,7 +160,7 @@ fn warn_of_missing_profiles(jobs: &Jobs, profiles: &Profiles, talk: Talk) {
 /// Says which profiles in use lack what the model asks of a workload: without it a prediction is a guess, or out of the domain.
 fn warn_of_missing_features(predictor: &dyn Predictor, jobs: &Jobs, profiles: &Profiles, talk: Talk) {
     let used: BTreeSet<&str> =
-        jobs.job.iter().filter_map(|job| job.workload.as_ref()).map(|workload| workload.as_str()).collect();
+        jobs.job.iter().filter_map(|job| job.workload.as_ref()).map(WorkloadId::as_str).collect();
     let features = &predictor.metadata().features;
     let known = profiles.iter().filter(|profile| used.contains(profile.workload.as_str()));
     let missing: Vec<usize> = known
