@@ -3,6 +3,7 @@
 use crate::failures::{Change, Failures};
 use crate::ledger::{State, Totals, Windows};
 use crate::metrics::{self, Simulation, Timing};
+use crate::nodes::Nodes;
 use crate::places::FreeGpus;
 use crate::policies::{Policy, PolicyKind};
 use crate::rates::Rates;
@@ -93,6 +94,7 @@ pub(crate) struct Engine<'a> {
     pub(crate) options: &'a Options,
     /// One for each pool.
     pub(crate) free: Vec<FreeGpus>,
+    pub(crate) nodes: Nodes,
     pub(crate) now: f64,
     // (time, job, version): times are never negative, so their bits sort as they do.
     pub(crate) finishes: BinaryHeap<Reverse<(u64, usize, u32)>>,
@@ -105,6 +107,8 @@ pub(crate) struct Engine<'a> {
     pub(crate) entered: Vec<usize>,
     /// Jobs that a failed node has sent back since the last round.
     pub(crate) returned: Vec<usize>,
+    /// Jobs that have finished since the last round.
+    pub(crate) left: Vec<usize>,
     /// Whether GPUs have become free since the last round.
     pub(crate) has_freed: bool,
     pub(crate) unfinished: usize,
@@ -141,6 +145,7 @@ impl<'a> Engine<'a> {
             cluster,
             options,
             free: cluster.pools().iter().map(FreeGpus::new).collect(),
+            nodes: Nodes::new(cluster),
             now: 0.0,
             finishes: BinaryHeap::new(),
             wake: None,
@@ -149,6 +154,7 @@ impl<'a> Engine<'a> {
             hosts: BTreeMap::new(),
             entered: Vec::new(),
             returned: Vec::new(),
+            left: Vec::new(),
             has_freed: false,
             unfinished: jobs.len(),
             windows: Windows::new(jobs),
@@ -215,6 +221,7 @@ impl<'a> Engine<'a> {
                     }
                     Change::Back { pool, node } => {
                         self.free[pool].repair(node);
+                        self.nodes.touch(pool, node);
                         self.has_freed = true;
                     }
                 }
@@ -238,6 +245,7 @@ impl<'a> Engine<'a> {
             }
             self.entered.clear();
             self.returned.clear();
+            self.left.clear();
             self.has_freed = false;
             self.is_fragmented = self.is_fragmented();
         }

@@ -34,6 +34,7 @@ mod ledger;
 mod metrics;
 mod modes;
 mod moves;
+mod nodes;
 mod options;
 mod places;
 mod policies;

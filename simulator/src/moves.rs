@@ -161,6 +161,7 @@ impl Engine<'_> {
         }
         let Some(place) = place else { return false };
         let base = rate / self.spread(shape, &place);
+        self.nodes.add(job, shape.pool, &place);
         self.begin(job, shape, base, place, None);
         self.key_finish(job);
         self.offer_host(job);
@@ -206,9 +207,15 @@ impl Engine<'_> {
         }
         self.has_freed = true;
         let place = std::mem::take(&mut self.states[job].place);
+        if let Some(shape) = self.states[job].shape {
+            self.nodes.remove(job, shape.pool, &place);
+        }
         if let Some(partner) = self.states[job].partner.take() {
             let other = &mut self.states[partner];
             if other.place.is_empty() {
+                if let Some(shape) = other.shape {
+                    self.nodes.add(partner, shape.pool, &place);
+                }
                 other.place = place;
             }
             other.partner = None;
@@ -274,6 +281,7 @@ impl Engine<'_> {
         state.remaining = 0.0;
         state.finished = self.now;
         state.contention = self.contention - state.contention;
+        self.left.push(job);
         self.unfinished -= 1;
         self.demand_gpus -= u64::from(self.jobs[job].gpus);
     }

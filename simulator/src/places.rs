@@ -45,6 +45,12 @@ impl FreeGpus {
         self.free[node as usize]
     }
 
+    /// Free GPUs of the emptiest node.
+    pub(crate) fn largest(&self) -> u32 {
+        let largest = self.by_free.iter().rposition(|nodes| !nodes.is_empty());
+        largest.unwrap_or_default() as u32
+    }
+
     /// GPUs held by jobs.
     pub(crate) fn held(&self) -> u32 {
         (self.nodes() - self.down.len() as u32) * self.size() - self.total

@@ -50,6 +50,11 @@ impl Round<'_, '_> {
         &self.engine.returned
     }
 
+    /// Jobs that have finished since the last round.
+    pub fn finished(&self) -> &[usize] {
+        &self.engine.left
+    }
+
     /// The first waiting job in order of submission that asks for fewer than `below` GPUs and comes after `after`.
     pub fn first_waiting(&self, below: u32, after: Option<usize>) -> Option<usize> {
         let from = after.map_or(0, |job| job + 1);
@@ -204,6 +209,21 @@ impl Round<'_, '_> {
     /// Jobs with equal answers run alike: they have the same workload, request and range.
     pub(crate) fn alike(&self, job: usize) -> u32 {
         self.engine.states[job].class
+    }
+
+    /// Counts starts, ends and [`touch`](Self::touch).
+    pub(crate) fn clock(&self) -> u64 {
+        self.engine.nodes.clock()
+    }
+
+    /// Says that the nodes of a job are not what they were, for those who ask what has changed.
+    pub(crate) fn touch(&mut self, job: usize) {
+        let state = &self.engine.states[job];
+        if let Some(shape) = state.shape {
+            for (node, _) in &state.place {
+                self.engine.nodes.touch(shape.pool, *node);
+            }
+        }
     }
 
     /// All slowdowns that the planner expects and the truth knows: subject, co-runner and pool.

@@ -1,7 +1,7 @@
 use super::Policy;
 use super::max_min::{Sharer, fractions};
 use super::rounds::Rounds;
-use crate::{Round, Shape, Target};
+use crate::{Round, Shape, Target, TraceJob};
 use std::collections::BTreeMap;
 
 /// Gavel, max-min fairness, heterogeneity aware (Narayanan et al., OSDI 2020): a linear program gives each job its fractions
@@ -55,17 +55,22 @@ impl Gavel {
 
     fn solve(&mut self, round: &Round<'_, '_>) {
         let capacity: Vec<f64> = round.cluster().pools().iter().map(|pool| f64::from(pool.gpus())).collect();
-        let sharers: Vec<Sharer> = self
-            .jobs
-            .keys()
-            .map(|job| {
-                let gpus = round.job(*job).gpus;
+        let mut kinds: BTreeMap<(u32, u64), usize> = BTreeMap::new();
+        let mut sharers: Vec<Sharer> = Vec::new();
+        let mut of_jobs = Vec::with_capacity(self.jobs.len());
+        for job in self.jobs.keys() {
+            let TraceJob { gpus, weight, .. } = *round.job(*job);
+            let kind = *kinds.entry((round.alike(*job), weight.to_bits())).or_insert(sharers.len());
+            if kind == sharers.len() {
                 let rates = (0..capacity.len()).map(|pool| round.rate(*job, Shape { pool, gpus })).collect();
-                Sharer { gpus: f64::from(gpus), weight: round.job(*job).weight, rates }
-            })
-            .collect();
-        for (account, own) in self.jobs.values_mut().zip(fractions(&sharers, &capacity)) {
-            account.fractions = own;
+                sharers.push(Sharer { count: 0.0, gpus: f64::from(gpus), weight, rates });
+            }
+            sharers[kind].count += 1.0;
+            of_jobs.push(kind);
+        }
+        let fractions = fractions(&sharers, &capacity);
+        for (account, kind) in self.jobs.values_mut().zip(of_jobs) {
+            account.fractions.clone_from(&fractions[kind]);
         }
     }
 

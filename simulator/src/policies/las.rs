@@ -36,22 +36,21 @@ fn level(thresholds: &[f64], attained: f64) -> usize {
 impl Policy for Las {
     fn decide(&mut self, round: &mut Round<'_, '_>) {
         let thresholds = &self.thresholds;
-        let has_fallen =
-            self.falls.peek().is_some_and(|Reverse((time, _))| f64::from_bits(*time) <= round.now());
-        let started = self.queue.serve(round, has_fallen, |round, job| {
+        let mut fallen = Vec::new();
+        while let Some(Reverse((time, job))) = self.falls.peek().copied()
+            && f64::from_bits(time) <= round.now()
+        {
+            self.falls.pop();
+            fallen.push(job);
+        }
+        let started = self.queue.serve(round, &fallen, |round, job| {
             (level(thresholds, round.attained_gpu_seconds(job)) as u64, job as u64)
         });
-        for job in started {
+        for job in started.into_iter().chain(fallen) {
             self.falls.extend(self.next_fall(round, job).map(|time| Reverse((time.to_bits(), job))));
         }
-        while let Some(Reverse((time, job))) = self.falls.peek().copied() {
-            let time = f64::from_bits(time);
-            if time > round.now() {
-                round.wake_at(time);
-                return;
-            }
-            self.falls.pop();
-            self.falls.extend(self.next_fall(round, job).map(|time| Reverse((time.to_bits(), job))));
+        if let Some(Reverse((time, _))) = self.falls.peek() {
+            round.wake_at(f64::from_bits(*time));
         }
     }
 }

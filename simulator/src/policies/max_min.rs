@@ -1,27 +1,30 @@
 //! Time fractions on pools that make the smallest normalised throughput as large as can be.
 
-/// One job of the problem.
+/// Jobs of the problem that are alike.
 #[derive(Clone, Debug)]
 pub(super) struct Sharer {
-    /// GPUs that it takes wherever it runs.
+    /// How many they are.
+    pub(super) count: f64,
+    /// GPUs that each takes wherever it runs.
     pub(super) gpus: f64,
-    /// How much it matters.
+    /// How much each matters.
     pub(super) weight: f64,
-    /// Its rate on each pool; `None` = it cannot run there.
+    /// The rate of each on each pool; `None` = it cannot run there.
     pub(super) rates: Vec<Option<f64>>,
 }
 
 /// Accuracy of the approximation.
 const EPSILON: f64 = 0.15;
 
-/// The fractions of time that each job spends on each pool.
+/// The fractions of time that a job of each kind spends on each pool.
 ///
 /// The linear program is that of Gavel (Narayanan et al., OSDI 2020, section 4.1): maximise the smallest throughput over that
 /// of an equal share. It is one of maximum concurrent flow, which the multiplicative weights of Garg and Koenemann (FOCS 1998)
-/// with the phases of Fleischer (1999) solve to within a factor of about 1 - 3 epsilon, without a solver.
+/// with the phases of Fleischer (1999) solve to within a factor of about 1 - 3 epsilon, without a solver. Jobs that are alike are
+/// one commodity: the mean of an optimum over them is an optimum.
 pub(super) fn fractions(jobs: &[Sharer], capacity: &[f64]) -> Vec<Vec<f64>> {
     let pools = capacity.len();
-    let wanted: f64 = jobs.iter().map(|job| job.gpus).sum();
+    let wanted: f64 = jobs.iter().map(|job| job.count * job.gpus).sum();
     let total: f64 = capacity.iter().sum();
     // An equal share of the time on every pool is feasible, so that the optimum is at least 1 against it.
     let share: Vec<f64> = capacity.iter().map(|capacity| capacity / wanted.max(total)).collect();
@@ -29,13 +32,13 @@ pub(super) fn fractions(jobs: &[Sharer], capacity: &[f64]) -> Vec<Vec<f64>> {
         .iter()
         .map(|job| {
             let rates = job.rates.iter().zip(&share);
-            job.weight * rates.map(|(rate, share)| rate.unwrap_or(0.0) * share).sum::<f64>()
+            job.count * job.weight * rates.map(|(rate, share)| rate.unwrap_or(0.0) * share).sum::<f64>()
         })
         .collect();
     let constraints = (pools + jobs.len()) as f64;
     let delta = (constraints / (1.0 - EPSILON)).powf(-1.0 / EPSILON);
     let mut of_pool: Vec<f64> = capacity.iter().map(|capacity| delta / capacity).collect();
-    let mut of_job = vec![delta; jobs.len()];
+    let mut of_job: Vec<f64> = jobs.iter().map(|job| delta / job.count).collect();
     let mut fractions = vec![vec![0.0; pools]; jobs.len()];
     let mut length = delta * constraints;
     while length < 1.0 {
@@ -51,7 +54,7 @@ pub(super) fn fractions(jobs: &[Sharer], capacity: &[f64]) -> Vec<Vec<f64>> {
                     .filter_map(|(pool, rate)| rate.map(|rate| (cost(pool, rate), pool, rate)))
                     .min_by(|a, b| a.0.total_cmp(&b.0));
                 let Some((_, pool, rate)) = cheapest else { break };
-                let step = (left / rate).min(capacity[pool] / job.gpus).min(1.0);
+                let step = (left / rate).min(capacity[pool] / job.gpus).min(job.count);
                 fractions[index][pool] += step;
                 left -= step * rate;
                 let grow = |weight: &mut f64, used: f64, amount: f64| {
@@ -60,13 +63,16 @@ pub(super) fn fractions(jobs: &[Sharer], capacity: &[f64]) -> Vec<Vec<f64>> {
                     more * amount
                 };
                 length += grow(&mut of_pool[pool], job.gpus * step / capacity[pool], capacity[pool]);
-                length += grow(&mut of_job[index], step, 1.0);
+                length += grow(&mut of_job[index], step / job.count, job.count);
             }
         }
         // Nobody is there who could run anywhere.
         if length <= before {
             break;
         }
+    }
+    for (own, job) in fractions.iter_mut().zip(jobs) {
+        own.iter_mut().for_each(|fraction| *fraction /= job.count);
     }
     scale_to_fit(&mut fractions, jobs, capacity);
     fractions
@@ -75,7 +81,7 @@ pub(super) fn fractions(jobs: &[Sharer], capacity: &[f64]) -> Vec<Vec<f64>> {
 fn scale_to_fit(fractions: &mut [Vec<f64>], jobs: &[Sharer], capacity: &[f64]) {
     let mut over = 0.0_f64;
     for (pool, capacity) in capacity.iter().enumerate() {
-        let used: f64 = fractions.iter().zip(jobs).map(|(own, job)| own[pool] * job.gpus).sum();
+        let used: f64 = fractions.iter().zip(jobs).map(|(own, job)| own[pool] * job.count * job.gpus).sum();
         over = over.max(used / capacity);
     }
     for own in fractions.iter() {
@@ -91,7 +97,7 @@ mod tests {
     use super::*;
 
     fn job(rates: &[f64]) -> Sharer {
-        Sharer { gpus: 1.0, weight: 1.0, rates: rates.iter().map(|rate| Some(*rate)).collect() }
+        Sharer { count: 1.0, gpus: 1.0, weight: 1.0, rates: rates.iter().map(|rate| Some(*rate)).collect() }
     }
 
     #[test]
@@ -121,7 +127,7 @@ mod tests {
     #[test]
     fn nobody_gets_nothing() {
         assert!(fractions(&[], &[4.0]).is_empty());
-        let nowhere = Sharer { gpus: 1.0, weight: 1.0, rates: vec![None] };
+        let nowhere = Sharer { count: 1.0, gpus: 1.0, weight: 1.0, rates: vec![None] };
         assert_eq!(fractions(&[nowhere], &[4.0]), [[0.0]]);
     }
 
@@ -133,5 +139,15 @@ mod tests {
         jobs[0].weight = 2.0;
         let heavy = fractions(&jobs, &[2.0]);
         assert!((heavy[0][0] / heavy[1][0] - 2.0).abs() < 0.2, "{heavy:?}");
+    }
+    #[test]
+    fn jobs_that_are_alike_are_as_many_jobs() {
+        let (fast, slow) = (job(&[10.0, 1.0]), job(&[1.2, 1.0]));
+        let apart = fractions(&[fast.clone(), fast.clone(), fast.clone(), slow.clone()], &[1.0, 2.0]);
+        let together = fractions(&[Sharer { count: 3.0, ..fast }, slow], &[1.0, 2.0]);
+        for (apart, together) in [(&apart[0], &together[0]), (&apart[3], &together[1])] {
+            let near = apart.iter().zip(together).all(|(a, b)| (a - b).abs() < 0.1);
+            assert!(near, "{apart:?} {together:?}");
+        }
     }
 }

@@ -18,6 +18,7 @@ mod pollux;
 mod preemptive;
 mod random_pairs;
 mod rounds;
+mod running;
 mod sia;
 mod sjf;
 mod srtf;

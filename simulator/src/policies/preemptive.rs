@@ -1,7 +1,9 @@
 //! What policies by priority share: a queue in order of it, and taking GPUs from jobs of lower priority.
 
+use super::running::Running;
 use crate::Round;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// Smaller is more urgent. The bits of a non-negative number sort as it does.
 pub(super) type Key = (u64, u64);
@@ -9,112 +11,132 @@ pub(super) type Key = (u64, u64);
 /// Candidates looked at past one that cannot start: deep enough to fill gaps, shallow enough for long queues.
 const DEPTH: usize = 64;
 
-/// Waiting jobs by priority. A waiting job's priority does not change.
+/// Least urgent jobs looked at before all of them: among few a victim of the right size is often found.
+const FIRST: usize = 16;
+
+/// Jobs by priority. A waiting job's priority does not change.
 #[derive(Debug, Default)]
-pub(super) struct Queue(BTreeSet<(Key, usize)>);
+pub(super) struct Queue {
+    waiting: BTreeSet<(Key, usize)>,
+    // Only where jobs are preempted.
+    running: Running,
+    // Jobs for which no victims were found, and the round's clock then.
+    blocked: BTreeMap<usize, u64>,
+}
 
 impl Queue {
     /// One round: the most urgent waiting jobs start where there is room.
     pub(super) fn fill(&mut self, round: &mut Round<'_, '_>, key: impl Fn(&Round<'_, '_>, usize) -> Key) {
-        self.start(round, false, key);
+        self.start(round, false, None, key);
     }
 
     /// One round: the most urgent waiting jobs start, and take GPUs from running jobs that are less urgent. Returns who started.
     ///
-    /// `has_changed` says that a running job may have become less urgent since the last round.
+    /// `fallen` may have become less urgent since the last round; all other running jobs have not.
     pub(super) fn serve(
         &mut self,
         round: &mut Round<'_, '_>,
-        has_changed: bool,
+        fallen: &[usize],
         key: impl Fn(&Round<'_, '_>, usize) -> Key,
     ) -> Vec<usize> {
-        // Where no GPU came free and running jobs only became more urgent, who could not start then cannot now: only somebody
-        // who is new can. With the queue before it empty or blocked, its own place is all that matters.
-        if let ([job], false, false) = (round.arrived(), has_changed, round.has_freed()) {
-            let job = *job;
-            if round.try_start(job) {
-                return vec![job];
-            }
-            let urgency = key(round, job);
-            if Running::default().victims(round, urgency, job, &key).is_none() {
-                self.0.insert((urgency, job));
-                return Vec::new();
+        for job in round.finished().iter().chain(round.returned()) {
+            self.running.remove(*job);
+        }
+        for job in fallen.iter().copied() {
+            if round.is_running(job) {
+                self.running.add(key(round, job), job);
+                round.touch(job);
             }
         }
-        self.start(round, true, key)
+        // Where no GPU came free and running jobs only became more urgent, who could not start then cannot now: only somebody
+        // who is new can. With the queue before it empty or blocked, its own place is all that matters.
+        if let ([job], true, false) = (round.arrived(), fallen.is_empty(), round.has_freed()) {
+            let job = *job;
+            let urgency = key(round, job);
+            if round.try_start(job) {
+                self.running.add(urgency, job);
+                return vec![job];
+            }
+            let Some(victims) = self.victims(round, urgency, job, &key) else {
+                self.waiting.insert((urgency, job));
+                return Vec::new();
+            };
+            // Nobody before it starts, so that its victims stay what they are until its turn.
+            return self.start(round, true, Some((job, victims)), key);
+        }
+        self.start(round, true, None, key)
     }
 
     /// The most urgent waiting jobs.
     pub(super) fn first(&self) -> impl Iterator<Item = (Key, usize)> {
-        self.0.iter().take(DEPTH).copied()
+        self.waiting.iter().take(DEPTH).copied()
     }
 
     /// Takes a job out that was started without the queue.
     pub(super) fn forget(&mut self, entry: (Key, usize)) {
-        self.0.remove(&entry);
+        self.waiting.remove(&entry);
     }
 
     fn start(
         &mut self,
         round: &mut Round<'_, '_>,
         preempts: bool,
+        mut found: Option<(usize, Vec<usize>)>,
         key: impl Fn(&Round<'_, '_>, usize) -> Key,
     ) -> Vec<usize> {
         let mut started = Vec::new();
         for job in round.arrived().iter().chain(round.returned()) {
-            self.0.insert((key(round, *job), *job));
+            self.waiting.insert((key(round, *job), *job));
         }
         if !preempts && round.free_gpus() == 0 {
             return started;
         }
-        let mut running = Running::default();
-        let mut after: Option<(Key, usize)> = None;
+        let mut after = Bound::Unbounded;
         let mut depth = 0;
         // The smallest demand that found no place: as many GPUs or more will find none at a lower priority.
         let mut below = u32::MAX;
-        while depth < DEPTH && below > 1 {
-            let next = match after {
-                None => self.0.first().copied(),
-                Some(last) => self
-                    .0
-                    .range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded))
-                    .next()
-                    .copied(),
-            };
-            let Some((urgency, job)) = next else { break };
-            let gpus = round.job(job).gpus;
-            if gpus < below {
-                let mut is_started = round.try_start(job);
-                if !is_started
-                    && preempts
-                    && let Some(victims) = running.victims(round, urgency, job, &key)
-                {
+        while below > 1 {
+            let next = self.waiting.range((after, Bound::Unbounded)).take(DEPTH - depth).find(|entry| {
+                let is_smaller = round.job(entry.1).gpus < below;
+                if !is_smaller {
+                    after = Bound::Excluded(**entry);
+                    depth += 1;
+                }
+                is_smaller
+            });
+            let Some((urgency, job)) = next.copied() else { break };
+            let mut is_started = round.try_start(job);
+            if !is_started && preempts {
+                let victims = match found.take_if(|(of, _)| *of == job) {
+                    Some((_, victims)) => Some(victims),
+                    None => self.victims(round, urgency, job, &key),
+                };
+                if let Some(victims) = victims {
                     for victim in victims {
                         round.preempt(victim);
-                        self.0.insert((key(round, victim), victim));
+                        self.running.remove(victim);
+                        self.waiting.insert((key(round, victim), victim));
                     }
                     is_started = round.try_start(job);
                 }
-                if is_started {
-                    self.0.remove(&(urgency, job));
-                    running.add((urgency, job));
-                    started.push(job);
-                    continue;
-                }
-                below = gpus;
             }
-            after = Some((urgency, job));
-            depth += 1;
+            if is_started {
+                self.waiting.remove(&(urgency, job));
+                if preempts {
+                    self.running.add(urgency, job);
+                    self.blocked.remove(&job);
+                }
+                started.push(job);
+            } else {
+                below = round.job(job).gpus;
+                after = Bound::Excluded((urgency, job));
+                depth += 1;
+            }
         }
         started
     }
-}
 
-/// Running jobs, the least urgent first; looked at only once one of them might have to go.
-#[derive(Debug, Default)]
-struct Running(Option<Vec<(Key, usize)>>);
-
-impl Running {
+    /// The least work of less urgent jobs that would let a job start.
     fn victims(
         &mut self,
         round: &Round<'_, '_>,
@@ -122,32 +144,112 @@ impl Running {
         job: usize,
         key: impl Fn(&Round<'_, '_>, usize) -> Key,
     ) -> Option<Vec<usize>> {
-        let running = self.0.get_or_insert_with(|| {
-            let mut running: Vec<_> = round.running().map(|job| (key(round, job), job)).collect();
-            running.sort_unstable_by(|a, b| b.cmp(a));
-            running
-        });
-        let end = running.partition_point(|(other, _)| other.0 > urgency.0);
-        let gpus_of = |job: usize| round.shape_of(job).map_or(0, |shape| shape.gpus);
-        let mut gpus = round.free_gpus();
-        let wanted = round.job(job).gpus;
-        let is_enough = running[..end].iter().any(|(_, other)| {
-            gpus += gpus_of(*other);
-            gpus >= wanted
-        });
-        if !is_enough {
-            return None;
+        let since = self.blocked.get(&job).copied();
+        let key = |other: usize| key(round, other);
+        let may_go = |other: usize| Some(key(other)).filter(|other| other.0 > urgency.0);
+        // From the cheapest question to the dearest.
+        let victims = if since.is_some() {
+            round.victims_since(job, since, may_go)
+        } else if !round.has_enough(job, self.running.less_urgent(urgency, key)) {
+            None
+        } else if let Some(victim) =
+            round.only_victim(job, self.running.less_urgent(urgency, key).take(FIRST))
+        {
+            Some(vec![victim])
+        } else {
+            round.victims_since(job, None, may_go)
+        };
+        if victims.is_none() {
+            self.blocked.insert(job, round.clock());
         }
-        let candidates: Vec<usize> = running[..end].iter().map(|(_, job)| *job).collect();
-        let victims = round.victims(job, &candidates)?;
-        running.retain(|(_, other)| !victims.contains(other));
-        Some(victims)
+        victims
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::Policy;
+    use crate::{ClusterSpec, Options, PolicyKind, SyntheticOptions, Trace, simulate, simulate_with};
+    use elastico_core::Seed;
+
+    /// The same rule in as many words: every round asks every job, and remembers nothing but the queue.
+    struct AskEverybody {
+        waiting: BTreeSet<(Key, usize)>,
+        key: fn(&Round<'_, '_>, usize) -> Key,
     }
 
-    fn add(&mut self, entry: (Key, usize)) {
-        if let Some(running) = &mut self.0 {
-            let place = running.partition_point(|other| *other > entry);
-            running.insert(place, entry);
+    impl Policy for AskEverybody {
+        fn decide(&mut self, round: &mut Round<'_, '_>) {
+            let key = self.key;
+            let new: Vec<usize> = round.arrived().iter().chain(round.returned()).copied().collect();
+            self.waiting.extend(new.into_iter().map(|job| (key(round, job), job)));
+            let mut below = u32::MAX;
+            let mut depth = 0;
+            let mut after = Bound::Unbounded;
+            while let Some(entry) = self.waiting.range((after, Bound::Unbounded)).next().copied() {
+                let (urgency, job) = entry;
+                let gpus = round.job(job).gpus;
+                if gpus < below {
+                    let mut is_started = round.try_start(job);
+                    let may_go = |other| Some(key(round, other)).filter(|other| other.0 > urgency.0);
+                    if !is_started && let Some(victims) = round.victims(job, may_go) {
+                        for victim in victims {
+                            round.preempt(victim);
+                            self.waiting.insert((key(round, victim), victim));
+                        }
+                        is_started = round.try_start(job);
+                    }
+                    if is_started {
+                        self.waiting.remove(&entry);
+                        continue;
+                    }
+                    below = gpus;
+                }
+                after = Bound::Excluded(entry);
+                depth += 1;
+                if depth == DEPTH {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_changes_no_decision() {
+        let cluster: ClusterSpec = "n6g8".parse().unwrap();
+        let least_left =
+            |round: &Round<'_, '_>, job: usize| (round.remaining_seconds(job).to_bits(), job as u64);
+        let least_service = |round: &Round<'_, '_>, job: usize| {
+            let gpus = f64::from(round.job(job).gpus);
+            ((round.remaining_seconds(job) * gpus).to_bits(), job as u64)
+        };
+        let keys: [(&str, fn(&Round<'_, '_>, usize) -> Key); 2] =
+            [("srtf_oracle", least_left), ("srsf", least_service)];
+        for (seed, (name, key)) in (0..6).flat_map(|seed| keys.map(|key| (seed, key))) {
+            let options = SyntheticOptions {
+                jobs: 300,
+                load: 1.4,
+                cluster: cluster.clone(),
+                workloads: vec![("a".into(), None)],
+                median_seconds: 900.0,
+            };
+            let trace = Trace::synthetic(&options, Seed(seed)).unwrap();
+            // Restarts, and nodes that fail and come back.
+            let options = Options {
+                restart_seconds: 20.0,
+                mtbf_seconds: (seed % 2 == 0).then_some(200_000.0),
+                ..Options::default()
+            };
+            let ours = simulate(&trace, &cluster, &PolicyKind::parse(name).unwrap(), None, &options).unwrap();
+            let mut policy = AskEverybody { waiting: BTreeSet::new(), key };
+            let (theirs, _) = simulate_with(&trace, &cluster, name, &mut policy, None, &options).unwrap();
+            assert!(ours.preemptions_total > 50, "{ours:?}");
+            assert_eq!(
+                serde_json::to_string(&ours).unwrap(),
+                serde_json::to_string(&theirs).unwrap(),
+                "{name}, seed {seed}"
+            );
         }
     }
 }

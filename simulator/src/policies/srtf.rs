@@ -31,7 +31,7 @@ impl Policy for Srtf {
     fn decide(&mut self, round: &mut Round<'_, '_>) {
         self.estimates.learn(round);
         let (estimates, left) = (&self.estimates, self.left);
-        self.queue.serve(round, false, |round, job| {
+        self.queue.serve(round, &[], |round, job| {
             let gpus = match left {
                 Left::Seconds => 1.0,
                 Left::GpuSeconds => f64::from(round.job(job).gpus),
