@@ -72,7 +72,9 @@ pub(super) fn fractions(jobs: &[Sharer], capacity: &[f64]) -> Vec<Vec<f64>> {
         }
     }
     for (own, job) in fractions.iter_mut().zip(jobs) {
-        own.iter_mut().for_each(|fraction| *fraction /= job.count);
+        for fraction in own.iter_mut() {
+            *fraction /= job.count;
+        }
     }
     scale_to_fit(&mut fractions, jobs, capacity);
     fractions
