@@ -42,7 +42,10 @@ fn main() -> Result<(), Error> {
         result.jct_mean_seconds
     );
     println!(
-        "a round took the policy {:.2} us, p99 {:.2} us",
+        "{} rounds took the policy {:.3} s, {:.0} rounds/s; p50 {:.2} us, p99 {:.2} us",
+        result.rounds_total,
+        timing.policy_seconds,
+        result.rounds_total as f64 / timing.policy_seconds,
         timing.policy_p50_seconds * 1e6,
         timing.policy_p99_seconds * 1e6
     );

@@ -173,10 +173,12 @@ mod tests {
     use crate::{ClusterSpec, Options, PolicyKind, SyntheticOptions, Trace, simulate, simulate_with};
     use elastico_core::Seed;
 
+    type KeyOf = fn(&Round<'_, '_>, usize) -> Key;
+
     /// The same rule in as many words: every round asks every job, and remembers nothing but the queue.
     struct AskEverybody {
         waiting: BTreeSet<(Key, usize)>,
-        key: fn(&Round<'_, '_>, usize) -> Key,
+        key: KeyOf,
     }
 
     impl Policy for AskEverybody {
@@ -224,8 +226,7 @@ mod tests {
             let gpus = f64::from(round.job(job).gpus);
             ((round.remaining_seconds(job) * gpus).to_bits(), job as u64)
         };
-        let keys: [(&str, fn(&Round<'_, '_>, usize) -> Key); 2] =
-            [("srtf_oracle", least_left), ("srsf", least_service)];
+        let keys: [(&str, KeyOf); 2] = [("srtf_oracle", least_left), ("srsf", least_service)];
         for (seed, (name, key)) in (0..6).flat_map(|seed| keys.map(|key| (seed, key))) {
             let options = SyntheticOptions {
                 jobs: 300,
