@@ -26,7 +26,8 @@ impl Default for PairKinds {
 }
 
 impl PairKinds {
-    pub(crate) fn allow(self, a: WorkloadKind, b: WorkloadKind) -> bool {
+    /// Whether jobs of two kinds may share.
+    pub fn allow(self, a: WorkloadKind, b: WorkloadKind) -> bool {
         use WorkloadKind::{Inference, Training};
         match (a, b) {
             (Training, Training) => self.training_training,

@@ -127,8 +127,7 @@ impl ClusterSpec {
     /// # Errors
     /// A missing column, or a number that cannot be, with its line and column.
     pub fn read_tiresias(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let text = crate::document::read(path)?;
         let mut lines = text.lines();
         let header: Vec<&str> = lines.next().unwrap_or_default().split(',').map(str::trim).collect();
         let values: Vec<&str> = lines.next().unwrap_or_default().split(',').map(str::trim).collect();

@@ -27,6 +27,7 @@
 mod advice;
 mod apply;
 mod cluster;
+mod document;
 mod engine;
 mod error;
 mod failures;

@@ -140,8 +140,7 @@ impl SpeedTable {
     /// # Errors
     /// The file, and the line, column or entry of what is wrong in it.
     pub fn read_json(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let text = crate::document::read(path)?;
         Self::parse_json(&text, path)
     }
 
@@ -150,11 +149,7 @@ impl SpeedTable {
     /// # Errors
     /// As [`Self::read_json`].
     pub fn parse_json(text: &str, path: &Path) -> Result<Self, Error> {
-        let document: Document = serde_json::from_str(text).map_err(|source| Error::Json {
-            path: path.into(),
-            what: "speed table",
-            source,
-        })?;
+        let document: Document = crate::document::json(text, path, "speed table")?;
         let mut table = Self::new(document.name);
         for entry in document.speeds {
             table.set(&entry.workload, entry.device.as_deref(), entry.gpus, entry.speed)?;

@@ -170,8 +170,7 @@ impl SlowdownTable {
     /// # Errors
     /// The file, or the line and column of what is wrong in it.
     pub fn read_json(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let text = crate::document::read(path)?;
         Self::parse_json(&text, path)
     }
 
@@ -180,11 +179,7 @@ impl SlowdownTable {
     /// # Errors
     /// As [`Self::read_json`].
     pub fn parse_json(text: &str, path: &Path) -> Result<Self, Error> {
-        let document: Document = serde_json::from_str(text).map_err(|source| Error::Json {
-            path: path.into(),
-            what: "slowdown table",
-            source,
-        })?;
+        let document: Document = crate::document::json(text, path, "slowdown table")?;
         let mut table = Self::new(document.name);
         for entry in document.pairs {
             for value in [Some(entry.slowdown), entry.upper].into_iter().flatten() {

@@ -1,20 +1,8 @@
 //! `elastico simulate sweep`, `compare` and `run` with their pages.
 
-use assert_cmd::Command;
+use crate::elastico;
 use std::fs;
 use std::path::Path;
-
-fn elastico(folder: &Path, arguments: &str) -> (Option<i32>, String, String) {
-    let output = Command::cargo_bin("elastico")
-        .expect("the binary")
-        .args(arguments.split_whitespace())
-        .current_dir(folder)
-        .env("COLUMNS", "80")
-        .output()
-        .expect("it runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
 
 const SPEC: &str = r#"schema = "elastico.sweep/1"
 baseline = "fifo"

@@ -1,20 +1,8 @@
 //! `elastico trace` on small files.
 
-use assert_cmd::Command;
+use crate::elastico;
 use std::fs;
 use std::path::Path;
-
-fn elastico(folder: &Path, arguments: &str) -> (Option<i32>, String, String) {
-    let output = Command::cargo_bin("elastico")
-        .expect("the binary")
-        .args(arguments.split_whitespace())
-        .current_dir(folder)
-        .env("COLUMNS", "80")
-        .output()
-        .expect("it runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
 
 const PODS: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n\
     a,12000,16384,1,1000,,LS,Running,0,7200,0\n\

@@ -5,7 +5,7 @@ mod greedy;
 mod market;
 
 use super::Policy;
-use super::kind::NOISE;
+use super::kind::{NOISE, PolicyKind};
 use crate::error::check;
 use crate::rates::Shape;
 use crate::{Error, Round};
@@ -101,17 +101,6 @@ impl Default for ElasticoOptions {
 }
 
 impl ElasticoOptions {
-    /// ElastiCo and its ablations.
-    pub(super) const NAMES: [&'static str; 7] = [
-        "elastico",
-        "elastico_noisy",
-        "elastico_oracle",
-        "elastico_no_shapes",
-        "elastico_no_prices",
-        "elastico_no_pairs",
-        "elastico_sequential",
-    ];
-
     /// The usual settings of ElastiCo, or of one of its ablations: `elastico_noisy` misjudges the work left by a factor of up to
     /// 2, `elastico_oracle` plans with the truth, `elastico_no_shapes`, `elastico_no_prices` and `elastico_no_pairs` lack a
     /// part, `elastico_sequential` pairs after it has chosen the shapes.
@@ -136,7 +125,7 @@ impl ElasticoOptions {
             (options.shapes, options.choosing, options.pairing, options.oracle, options.error_factor > 1.0)
         };
         let known = |name: &&str| Self::named(name).is_some_and(|known| parts(&known) == parts(self));
-        Self::NAMES.into_iter().find(known).unwrap_or("elastico_custom")
+        PolicyKind::NAMES.into_iter().find(known).unwrap_or("elastico_custom")
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -293,14 +282,15 @@ impl Elastico {
         if self.options.pairing == Pairing::Off {
             return None;
         }
+        let weight = self.weight(round, job);
         let mut best: Option<(f64, usize)> = None;
         for (shape, rate) in self.shapes(round, job).into_iter().filter(|(shape, _)| shape.gpus == 1) {
             for host in round.hosts(1) {
                 let Some(of_host) = round.shape_of(host).filter(|found| *found == shape) else { continue };
                 let Some(sides) = self.safe(round, job, host, shape.pool) else { continue };
                 let Some(host_rate) = round.rate(host, of_host) else { continue };
-                let gain = self.weight(round, job) * rate / sides[0]
-                    - self.weight(round, host) * host_rate * (1.0 - 1.0 / sides[1]);
+                let gain =
+                    weight * rate / sides[0] - self.weight(round, host) * host_rate * (1.0 - 1.0 / sides[1]);
                 if gain > 0.0 && best.is_none_or(|(value, _)| gain > value) {
                     best = Some((gain, host));
                 }
@@ -313,7 +303,7 @@ impl Elastico {
     fn safe(&self, round: &Round<'_, '_>, a: usize, b: usize, pool: usize) -> Option<[f64; 2]> {
         let sides = round.expect(a, b, pool)?;
         let is_safe = sides.iter().all(|(_, upper)| *upper <= self.options.limit_ratio);
-        (is_safe && market::may_share(self.options.pairs, round.job(a), round.job(b)))
+        (is_safe && self.options.pairs.allow(market::kind(round.job(a)), market::kind(round.job(b))))
             .then(|| sides.map(|(slowdown, _)| slowdown))
     }
 

@@ -163,13 +163,13 @@ impl PolicyKind {
             "greedy_pairs" => Ok(Self::GreedyPairs(GreedyOptions::default())),
             "random_pairs" => Ok(Self::RandomPairs { seed }),
             "memory_fit_pairs" => Ok(Self::MemoryFitPairs),
-            _ if ElasticoOptions::named(name).is_some() => {
-                Ok(Self::Elastico(ElasticoOptions::named(name).unwrap_or_default()))
-            }
             _ if name.starts_with(EXTERNAL) => {
                 Ok(Self::External { name: name.to_owned(), timeout_seconds: 10.0 })
             }
-            _ => Err(Error::Policy { name: name.to_owned(), suggestion: suggest(name, Self::NAMES) }),
+            _ => ElasticoOptions::named(name).map(Self::Elastico).ok_or_else(|| Error::Policy {
+                name: name.to_owned(),
+                suggestion: suggest(name, Self::NAMES),
+            }),
         }
     }
 

@@ -118,13 +118,8 @@ fn refuse(folder: &Path, why: impl Into<String>, remedy: &'static str) -> Error 
 /// Refuses a folder of another sweep.
 fn compare(folder: &Path, inputs: &Path, own: &Value) -> Result<(), Error> {
     let remedy = "take the sweep that made the folder, or choose another folder";
-    let text =
-        std::fs::read_to_string(inputs).map_err(|source| Error::Read { path: inputs.into(), source })?;
-    let found: Value = serde_json::from_str(&text).map_err(|source| Error::Json {
-        path: inputs.into(),
-        what: "description of a sweep",
-        source,
-    })?;
+    let text = crate::document::read(inputs)?;
+    let found: Value = crate::document::json(&text, inputs, "description of a sweep")?;
     let mut differences = Vec::new();
     differ(&found, own, "", &mut differences);
     if differences.is_empty() {

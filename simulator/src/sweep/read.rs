@@ -18,8 +18,7 @@ impl Sweep {
     /// # Errors
     /// What is wrong in the file, with line and column, or what the reader of an input refuses.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let text = crate::document::read(path)?;
         Self::parse(&text, path)
     }
 

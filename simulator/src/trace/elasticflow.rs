@@ -29,7 +29,7 @@ impl SpeedTable {
 }
 
 fn read_model(model: &str, path: &Path, device: &str, table: &mut SpeedTable) -> Result<(), Error> {
-    let text = sheet::read(path)?;
+    let text = crate::document::read(path)?;
     let expects = "a table of ElasticFlow has the columns global_batch_size and numbers of GPUs";
     let sheet = Sheet::open(&text, path, expects)?;
     let batch = sheet.column("global_batch_size")?;

@@ -34,8 +34,7 @@ impl Trace {
     /// # Errors
     /// The file, or the line and column of what is wrong in it.
     pub fn read_json(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let text = crate::document::read(path)?;
         Self::parse_json(&text, path)
     }
 
@@ -44,11 +43,7 @@ impl Trace {
     /// # Errors
     /// As [`Self::read_json`].
     pub fn parse_json(text: &str, path: &Path) -> Result<Self, Error> {
-        let document: Document = serde_json::from_str(text).map_err(|source| Error::Json {
-            path: path.into(),
-            what: "trace",
-            source,
-        })?;
+        let document: Document = crate::document::json(text, path, "trace")?;
         let name = document.name.unwrap_or_else(|| path.display().to_string());
         let mut trace = Self::new(name, document.jobs)?;
         trace.format = Some(TraceFormat::Elastico);

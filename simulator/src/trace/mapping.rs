@@ -1,6 +1,6 @@
 //! Any CSV log, by a mapping of its columns.
 
-use super::sheet::{self, Jobs, Row, Sheet};
+use super::sheet::{Jobs, Row, Sheet};
 use super::{ReadOptions, Trace, TraceJob};
 use crate::Error;
 use elastico_core::{JobId, WorkloadKind, suggest};
@@ -144,7 +144,7 @@ fn read_mapping(name: &str) -> Result<Mapping, Error> {
         |why: String, remedy: &str| Error::Mapping { name: name.to_owned(), why, remedy: remedy.to_owned() };
     let text = match PRESETS.into_iter().find(|(preset, _)| *preset == name) {
         Some((_, text)) => text.to_owned(),
-        None if Path::new(name).exists() => sheet::read(Path::new(name))?,
+        None if Path::new(name).exists() => crate::document::read(Path::new(name))?,
         None => {
             let near = suggest(name, PRESETS.map(|(preset, _)| preset))
                 .map(|near| format!(", did you mean `{near}`?"));

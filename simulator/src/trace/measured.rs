@@ -1,6 +1,6 @@
 //! Tables that others measured, as our own: which one a file is, is seen from its content.
 
-use super::{GavelThroughputs, Trace, sheet};
+use super::{GavelThroughputs, Trace};
 use crate::{Error, SlowdownTable, SpeedTable};
 use std::path::Path;
 
@@ -13,7 +13,7 @@ impl SpeedTable {
         if path.is_dir() {
             return Self::read_elasticflow(path, device);
         }
-        let text = sheet::read(path)?;
+        let text = crate::document::read(path)?;
         if is_gavel(&text) {
             return GavelThroughputs::parse_json(&text, path)?.speeds();
         }
@@ -27,7 +27,7 @@ impl SlowdownTable {
     /// # Errors
     /// As the reader of the format.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = sheet::read(path)?;
+        let text = crate::document::read(path)?;
         if is_gavel(&text) {
             return Ok(GavelThroughputs::parse_json(&text, path)?.slowdowns());
         }

@@ -1,7 +1,7 @@
 //! A trace of training and offline inference, made from a seed.
 
 use super::sample::{accumulate, name, standard_normal};
-use super::{Trace, TraceJob, sheet};
+use super::{Trace, TraceJob};
 use crate::error::check;
 use crate::{ClusterSpec, Error};
 use elastico_core::{Seed, WorkloadKind};
@@ -30,7 +30,7 @@ impl SyntheticWorkload {
     /// # Errors
     /// The line and column, or field, of what is wrong.
     pub fn read(path: &Path) -> Result<Vec<Self>, Error> {
-        Self::parse(&sheet::read(path)?, path)
+        Self::parse(&crate::document::read(path)?, path)
     }
 
     /// Like [`Self::read`], from a text; `path` is only named in errors.
@@ -39,11 +39,7 @@ impl SyntheticWorkload {
     /// As [`Self::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Vec<Self>, Error> {
         if text.trim_start().starts_with('[') {
-            return serde_json::from_str(text).map_err(|source| Error::Json {
-                path: path.into(),
-                what: "list of workloads",
-                source,
-            });
+            return crate::document::json(text, path, "list of workloads");
         }
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
         let mut list = Vec::new();

@@ -1,6 +1,6 @@
 //! Alibaba's `openb` cluster (Weng et al., ATC 2023): pods with parts of GPUs and with GPU types, and the nodes.
 
-use super::sheet::{self, Jobs, Sheet};
+use super::sheet::{Jobs, Sheet};
 use super::{Trace, TraceJob};
 use crate::{ClusterSpec, Error, PoolSpec};
 use elastico_core::PoolId;
@@ -81,7 +81,7 @@ const NODES: &str = "sn,";
 /// # Errors
 /// A file that cannot be read.
 pub(crate) fn is_nodes(path: &Path) -> Result<bool, Error> {
-    Ok(sheet::read(path)?.starts_with(NODES))
+    Ok(crate::document::read(path)?.starts_with(NODES))
 }
 
 /// Reads the node list of openb, `sn,cpu_milli,memory_mib,gpu,model`: a pool for each GPU type, and where its nodes differ
@@ -90,7 +90,7 @@ pub(crate) fn is_nodes(path: &Path) -> Result<bool, Error> {
 /// # Errors
 /// A missing column, or a value that cannot be, with line and column.
 pub(crate) fn read_nodes(path: &Path) -> Result<ClusterSpec, Error> {
-    let text = sheet::read(path)?;
+    let text = crate::document::read(path)?;
     let sheet =
         Sheet::open(&text, path, "a list of openb nodes has the columns sn,cpu_milli,memory_mib,gpu,model")?;
     let (gpus, model) = (sheet.column("gpu")?, sheet.column("model")?);

@@ -104,7 +104,7 @@ impl Profile {
         read_steps(&folder.join("scalability.csv"), "num_replicas", &mut add)?;
         let mut iterations = Vec::new();
         for (batch, file) in validations(folder)? {
-            let text = sheet::read(&file)?;
+            let text = crate::document::read(&file)?;
             let sheet = Sheet::open(
                 &text,
                 &file,
@@ -190,7 +190,7 @@ fn interpolate(rows: &[Step], batch: f64) -> Option<(f64, f64)> {
 
 /// `placement` has the GPUs of each node as digits; `num_replicas` comes with `num_nodes`.
 fn read_steps(path: &Path, key: &str, add: &mut impl FnMut(u32, u32, Step)) -> Result<(), Error> {
-    let text = sheet::read(path)?;
+    let text = crate::document::read(path)?;
     let sheet =
         Sheet::open(&text, path, "a profile of Pollux has the columns local_bsz,step_time,sync_time")?;
     let (place, local, step, sync) = (

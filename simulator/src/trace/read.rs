@@ -1,6 +1,5 @@
 //! One way to read a trace of any format: which one it is, is said or recognised.
 
-use super::sheet::{self};
 use super::{
     TimeUnit, TokenRate, Trace, TraceFormat, Warning, gavel, mapping, openb, philly, pollux, requests,
 };
@@ -78,7 +77,7 @@ impl Trace {
             let file = std::fs::File::open(path).map_err(failed)?;
             philly::read_log(std::io::BufReader::new(file), path, options.attempts)
         } else {
-            parse(&sheet::read(path)?, path, &options)
+            parse(&crate::document::read(path)?, path, &options)
         }?;
         finish(trace, path, &options, guess)
     }

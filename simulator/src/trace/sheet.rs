@@ -8,11 +8,6 @@ use std::path::Path;
 /// No time, count or rate of a real log is larger; sums of such numbers stay finite.
 pub(super) const MOST: f64 = 1e15;
 
-/// The text of a file.
-pub(super) fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })
-}
-
 /// The name of a trace: that of its file.
 pub(super) fn name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())

@@ -36,7 +36,7 @@ impl GavelThroughputs {
     /// # Errors
     /// The file, with line and column where it is no such JSON, or the entry that cannot be.
     pub fn read_json(path: &Path) -> Result<Self, Error> {
-        let text = super::sheet::read(path)?;
+        let text = crate::document::read(path)?;
         Self::parse_json(&text, path)
     }
 
@@ -46,11 +46,7 @@ impl GavelThroughputs {
     /// As [`Self::read_json`].
     pub fn parse_json(text: &str, path: &Path) -> Result<Self, Error> {
         type Document = BTreeMap<String, BTreeMap<String, BTreeMap<String, Value>>>;
-        let document: Document = serde_json::from_str(text).map_err(|source| Error::Json {
-            path: path.into(),
-            what: "throughput file of Gavel",
-            source,
-        })?;
+        let document: Document = crate::document::json(text, path, "throughput file of Gavel")?;
         let mut devices = BTreeMap::new();
         for (device, jobs) in document {
             let mut rates = Rates::new();

@@ -1,6 +1,6 @@
 //! The job list of Tiresias, Muri, Chronus and ElasticFlow.
 
-use super::sheet::{self, Jobs, Sheet};
+use super::sheet::{Jobs, Sheet};
 use super::{Trace, TraceFormat, TraceJob, Warning};
 use crate::Error;
 use elastico_core::WorkloadKind;
@@ -65,7 +65,7 @@ impl Trace {
     /// # Errors
     /// A missing column, or a value that cannot be, with line and column.
     pub fn read_tiresias(path: &Path, unit: Option<TimeUnit>) -> Result<Self, Error> {
-        Self::parse_tiresias(&sheet::read(path)?, path, unit)
+        Self::parse_tiresias(&crate::document::read(path)?, path, unit)
     }
 
     /// Like [`Self::read_tiresias`], from a text; `path` is only named in errors.

@@ -71,7 +71,7 @@ impl TokenRate {
 
 /// The highest rate at which no request failed.
 fn from_table(path: &Path, model: &str, device: &str, gpus: u32) -> Result<Resolved, Error> {
-    let text = sheet::read(path)?;
+    let text = crate::document::read(path)?;
     let sheet = Sheet::open(&text, path, EXPECTS)?;
     let [model_column, device_column, gpus_column, users, failed, rate] = [
         sheet.column("model")?,

@@ -6,8 +6,8 @@ use crate::rates::Shape;
 use crate::{ClusterSpec, Round, Target, TraceJob};
 use elastico_core::{JobId, PoolId, SharingMode, WorkloadId, WorkloadKind};
 use elastico_placement::{
-    Allocator, Cluster, Current, Error, Job, Jobs, MeasuredShape, Options, PairKinds, PairOutcome, PairTable,
-    Pool, Prices, Profiles, Resource,
+    Allocator, Cluster, Current, Error, Job, Jobs, MeasuredShape, Options, PairOutcome, PairTable, Pool,
+    Prices, Profiles, Resource,
 };
 use std::collections::BTreeMap;
 
@@ -29,16 +29,9 @@ pub(super) struct Market {
     prices: Option<Prices>,
 }
 
-/// Whether the kinds of two jobs may share.
-pub(super) fn may_share(pairs: PairKinds, a: &TraceJob, b: &TraceJob) -> bool {
-    let kind = |job: &TraceJob| job.kind.unwrap_or(WorkloadKind::Training);
-    match (kind(a), kind(b)) {
-        (WorkloadKind::Training, WorkloadKind::Training) => pairs.training_training,
-        (WorkloadKind::Inference, WorkloadKind::Inference) => pairs.inference_inference,
-        (WorkloadKind::Training, WorkloadKind::Inference)
-        | (WorkloadKind::Inference, WorkloadKind::Training) => pairs.training_inference,
-        _ => false,
-    }
+/// The kind of a job; one that the trace does not tell counts as training.
+pub(super) fn kind(job: &TraceJob) -> WorkloadKind {
+    job.kind.unwrap_or(WorkloadKind::Training)
 }
 
 impl Market {
@@ -136,7 +129,7 @@ impl Market {
         let traced = round.job(job);
         let workload = self.workloads.get(&traced.workload).map(|(id, _)| id.clone());
         let mut known = Job::new(id(job)?, workload);
-        known.kind = Some(traced.kind.unwrap_or(WorkloadKind::Training));
+        known.kind = Some(kind(traced));
         // What the trace does not say is not looked at; the allocator would refuse to share on it.
         known.memory_bytes = Some(traced.memory_bytes.unwrap_or(1.0));
         known.switch_seconds = round.options().restart_seconds;
