@@ -13,6 +13,9 @@ use commands::Command;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measure how much GPU jobs slow each other down, learn it, and place jobs by it
 #[derive(Debug, Parser)]
 #[command(name = "elastico", version, max_term_width = 100, arg_required_else_help = true)]

@@ -40,6 +40,12 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
+            /// The same name in memory of its own, for a thread that makes many copies.
+            #[must_use]
+            pub fn apart(&self) -> Self {
+                Self(Arc::from(&*self.0))
+            }
+
             /// Checks and wraps a name.
             ///
             /// # Errors

@@ -209,27 +209,30 @@ impl Profiles {
 
     /// The profile of a workload on a device.
     pub fn get(&self, workload: &str, device: &str) -> Result<&WorkloadProfile, Error> {
-        self.sorted
-            .binary_search_by(|profile| key(profile).cmp(&(workload, device)))
-            .map(|index| &self.sorted[index])
-            .map_err(|_| {
-                let own = self.sorted.iter().filter(|profile| profile.workload.as_str() == workload);
-                let devices: Vec<String> = own.map(|profile| profile.device.clone()).collect();
-                // Another chip is no typing mistake: only names that are the same but for a letter are suggested.
-                let suggestion = if devices.is_empty() {
-                    elastico_core::suggest(workload, self.sorted.iter().map(|p| p.workload.as_str()))
-                } else if elastico_core::chip(device).is_some() {
-                    None
-                } else {
-                    elastico_core::suggest(device, devices.iter().map(String::as_str))
-                };
-                Error::UnknownProfile {
-                    workload: workload.to_owned(),
-                    device: device.to_owned(),
-                    suggestion: suggestion.map(str::to_owned),
-                    devices,
-                }
-            })
+        self.find(workload, device).ok_or_else(|| {
+            let own = self.sorted.iter().filter(|profile| profile.workload.as_str() == workload);
+            let devices: Vec<String> = own.map(|profile| profile.device.clone()).collect();
+            // Another chip is no typing mistake: only names that are the same but for a letter are suggested.
+            let suggestion = if devices.is_empty() {
+                elastico_core::suggest(workload, self.sorted.iter().map(|p| p.workload.as_str()))
+            } else if elastico_core::chip(device).is_some() {
+                None
+            } else {
+                elastico_core::suggest(device, devices.iter().map(String::as_str))
+            };
+            Error::UnknownProfile {
+                workload: workload.to_owned(),
+                device: device.to_owned(),
+                suggestion: suggestion.map(str::to_owned),
+                devices,
+            }
+        })
+    }
+
+    /// The same for a caller to whom a missing profile is no error: without a search for what could have been meant.
+    pub fn find(&self, workload: &str, device: &str) -> Option<&WorkloadProfile> {
+        let found = self.sorted.binary_search_by(|profile| key(profile).cmp(&(workload, device)));
+        found.ok().map(|index| &self.sorted[index])
     }
 
     /// All profiles, sorted by workload, then device.

@@ -22,6 +22,10 @@ use std::time::{Duration, Instant};
 mod generator;
 use generator::{Generated, Size, generate};
 
+/// That of the `elastico` program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const fn size(training: usize, inference: usize, gpus: u32, pools: u32, most_gpus: u32) -> Size {
     Size { training, inference, gpus, per_node: 8, pools, most_gpus }
 }

@@ -4,22 +4,19 @@ use crate::Error;
 use crate::cluster::Cluster;
 use crate::dual::{self, Dual, Start};
 use crate::instance::Instance;
-use crate::jobs::{Job, Jobs};
+use crate::jobs::Jobs;
 use crate::kept::{self, Kept};
-use crate::nodes::{Nodes, Seat};
+use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::pairing::{PairTable, find};
-use crate::placement::{
-    Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, Said, WaitReason, Waiting,
-};
+use crate::placement::Placement;
 use crate::prices::Prices;
-use crate::problem::{Choice, PriceTable, Single};
+use crate::problem::Choice;
 use crate::provenance::Basis;
-use crate::resources::{Amounts, RESOURCES, cost};
+use crate::report::report;
+use crate::resources::{Amounts, RESOURCES};
 use crate::rounding::Rounder;
-use crate::settings;
 use crate::warm::Warm;
-use elastico_core::parallel;
 use elastico_models::{Predictor, Profiles};
 use std::collections::BTreeSet;
 
@@ -29,9 +26,6 @@ pub struct Allocator {
     cluster: Cluster,
     options: Options,
 }
-
-/// Jobs that a thread tells about at a time.
-const TOLD: usize = 256;
 
 /// The gap at which the exact search of close calls stops.
 const SEARCHED_GAP: f64 = 1e-3;
@@ -140,7 +134,7 @@ impl Allocator {
             pools.filter_map(|pool| Some(find(profiles, workload, &pool.device)?.device_kind))
         });
         let basis = Basis::new(kinds.collect::<BTreeSet<_>>(), model);
-        let placement = report(&instance, jobs, &dual, &nodes, basis);
+        let placement = report(&instance, &jobs.job, &dual, &nodes, basis);
         let warm = Warm::of(&instance, jobs, &dual, placement.prices.clone());
         Ok((placement, warm))
     }
@@ -227,185 +221,4 @@ pub(crate) fn seat<'a>(
         }
     }
     (of_pools, best.unwrap_or_else(|| Nodes::new(instance)))
-}
-
-fn report(instance: &Instance<'_>, jobs: &Jobs, dual: &Dual, nodes: &Nodes<'_>, basis: Basis) -> Placement {
-    let (_, used) = instance.problem.evaluate(&nodes.choices);
-    let value = nodes.value;
-    let mut prices = Prices::of(instance.cluster, &instance.problem, &dual.prices, &used);
-    prices.bound = dual.bound;
-    prices.bound_lower = dual.lower;
-    prices.calls = dual.calls;
-    prices.rounds = dual.rounds;
-    let told = parallel::chunks(nodes.choices.len(), TOLD, |range| {
-        let (mut assignments, mut waiting) = (Vec::new(), Vec::new());
-        for job in range {
-            match nodes.choices[job] {
-                Choice::Waiting => waiting.push(wait(instance, &jobs.job, &dual.prices, &used, job)),
-                choice => {
-                    let seats = &nodes.seats[job];
-                    assignments.extend(assign(instance, &jobs.job, &dual.prices, seats, job, choice));
-                }
-            }
-        }
-        (assignments, waiting)
-    });
-    let (mut assignments, mut waiting) = (Vec::new(), Vec::new());
-    for (assigned, waits) in told {
-        assignments.extend(assigned);
-        waiting.extend(waits);
-    }
-    Placement {
-        schema: PLACEMENT_SCHEMA.to_owned(),
-        assignments,
-        waiting,
-        left_out: 0,
-        refused_pairs: instance.refusals(),
-        value,
-        bound: dual.bound.max(value),
-        gap: if dual.bound > 0.0 { ((dual.bound - value) / dual.bound).max(0.0) } else { 0.0 },
-        prices,
-        options: instance.options.clone(),
-        basis,
-    }
-}
-
-/// What a job has that runs; `jobs` are those of the instance, in its order.
-pub(crate) fn assign(
-    instance: &Instance<'_>,
-    jobs: &[Job],
-    prices: &PriceTable,
-    seats: &[Seat],
-    job: usize,
-    choice: Choice,
-) -> Option<Assignment> {
-    if choice == Choice::Waiting {
-        return None;
-    }
-    let family = instance.family(job);
-    let moved = instance.moved(job, choice, seats);
-    let seats =
-        seats.iter().map(|seat| NodeGpus { node: seat.node as u32, gpus: seat.gpus.clone() }).collect();
-    let (shape, beside, price, slowdown, value, restarts) = match choice {
-        Choice::Waiting => return None,
-        Choice::Single(at) => {
-            let column = &instance.problem.singles[job][at];
-            let shape = family.shapes[column.shape].clone();
-            let restarts = instance.worths[job].restarts(&shape);
-            (shape, None, cost(&prices[column.pool], &column.demand), 1.0, column.value, restarts)
-        }
-        Choice::Pair(at) => {
-            let pair = &instance.problem.pairs[at];
-            let other = pair.a + pair.b - job;
-            let chosen = instance.pair_choice(job, other, pair.pool).ok()?;
-            let (shape, way) = (family.shapes[chosen.shapes[0]].clone(), chosen.outcome);
-            let mut demand = shape.resources.amounts();
-            demand[0] = 0.5;
-            let beside = Beside {
-                job: jobs[other].id.clone(),
-                sharing: way.sharing,
-                slowdown: way.slowdown[0],
-                slowdown_upper: way.upper[0],
-                limit: instance.limit_of(job),
-            };
-            let slowdown = way.slowdown[0].max(1.0);
-            let price = cost(&prices[pair.pool], &demand);
-            (shape, Some(beside), price, slowdown, chosen.values[0], chosen.restarts[0])
-        }
-    };
-    let value = value - moved.unwrap_or(0.0);
-    let step_seconds = shape.step_seconds * slowdown;
-    let mut why = match &beside {
-        None => format!(
-            "{} GPU{} alone, worth {value:.3} at a price of {price:.3}",
-            shape.gpus,
-            if shape.gpus == 1 { "" } else { "s" }
-        ),
-        Some(beside) => format!(
-            "beside {} by {}, {:.2}x slower (at most {:.2}x, limit {:.2}x), worth {value:.3} at a price of {price:.3}",
-            beside.job, beside.sharing, beside.slowdown, beside.slowdown_upper, beside.limit
-        ),
-    };
-    if !shape.settings.is_empty() {
-        why.push_str(&format!(", started with {}", settings::in_words(&shape.settings)));
-    }
-    if restarts {
-        why.push_str(", after a restart");
-    } else if moved.is_some() {
-        why.push_str(", after a restart on other GPUs");
-    }
-    Some(Assignment {
-        job: jobs[job].id.clone(),
-        pool: shape.pool.clone(),
-        nodes: seats,
-        beside,
-        step_seconds,
-        remaining_seconds: jobs[job].work_steps.map(|steps| steps * step_seconds),
-        value,
-        price,
-        restarts: restarts || moved.is_some(),
-        why,
-        shape,
-    })
-}
-
-/// The single shape that is nearest to being worth its price.
-pub(crate) fn entry(instance: &Instance<'_>, prices: &PriceTable, job: usize) -> Option<Entry> {
-    let columns = instance.problem.singles[job].iter();
-    let priced = columns.map(|column| (column, cost(&prices[column.pool], &column.demand)));
-    let (column, price) = priced.max_by(|(a, price_a), (b, price_b)| {
-        let pool = |column: &Single| &instance.cluster.pool[column.pool].id;
-        (a.value - price_a)
-            .total_cmp(&(b.value - price_b))
-            .then(b.demand[0].total_cmp(&a.demand[0]))
-            .then(pool(b).cmp(pool(a)))
-    })?;
-    let slot_price = prices[column.pool][0];
-    let others = price - slot_price * column.demand[0];
-    Some(Entry {
-        pool: instance.cluster.pool[column.pool].id.clone(),
-        gpus: column.demand[0] as u32,
-        value: column.value,
-        price,
-        slot_price,
-        entry_slot_price: ((column.value - others) / column.demand[0]).max(0.0),
-    })
-}
-
-/// Why a job waits that uses nothing of what is used; `jobs` are those of the instance, in its order.
-pub(crate) fn wait(
-    instance: &Instance<'_>,
-    jobs: &[Job],
-    prices: &PriceTable,
-    used: &[[f64; RESOURCES]],
-    job: usize,
-) -> Waiting {
-    let id = jobs[job].id.clone();
-    let Some(entry) = entry(instance, prices, job) else {
-        let family = instance.family(job);
-        let reasons = family.dropped.iter().map(|dropped| match dropped.gpus {
-            Some(gpus) => format!("{} with {gpus} GPUs: {}", dropped.pool, dropped.reason),
-            None => format!("{}: {}", dropped.pool, dropped.reason),
-        });
-        let detail = reasons.collect::<Vec<_>>().join("; ");
-        let detail = if detail.is_empty() { "the cluster has no GPU".to_owned() } else { detail };
-        return Waiting::new(id, WaitReason::NoShape, Said::Text(detail), None);
-    };
-    let tolerance = 1e-3 * entry.value.abs();
-    let free = instance
-        .cluster
-        .pool
-        .iter()
-        .position(|pool| pool.id == entry.pool)
-        .map_or(0.0, |pool| instance.problem.capacity[pool][0] - used[pool][0]);
-    let (reason, said) = if entry.value <= 0.0 {
-        (WaitReason::PricedOut, Said::Worthless)
-    } else if entry.value - entry.price < -tolerance {
-        (WaitReason::PricedOut, Said::PricedOut)
-    } else if free >= f64::from(entry.gpus) {
-        (WaitReason::Fragmented, Said::Torn { free })
-    } else {
-        (WaitReason::Tie, Said::Tie)
-    };
-    Waiting::new(id, reason, said, Some(entry))
 }

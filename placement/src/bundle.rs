@@ -56,31 +56,28 @@ impl<'a> Oracle<'a> {
         }
         let width = scarce.iter().map(Vec::len).max().unwrap_or(0);
         let columns = problem.singles.all();
-        let mut demands = Vec::with_capacity(columns.len() * width);
-        for column in columns {
-            let of_pool = &scarce[column.pool];
-            demands.extend(of_pool.iter().map(|resource| column.demand[*resource]));
-            demands.extend(std::iter::repeat_n(0.0, width - of_pool.len()));
-        }
-        let pools = problem.capacity.len();
-        let mut entries = vec![0.0_f64; problem.jobs() * pools];
-        for (job, columns) in problem.singles.iter().enumerate() {
-            for column in columns {
-                let entry = &mut entries[job * pools + column.pool];
-                let slots_are_scarce = scarce[column.pool].first() == Some(&0);
-                let price = if slots_are_scarce { column.value / column.demand[0] } else { f64::INFINITY };
-                *entry = entry.max(price);
+        let mut values = Vec::with_capacity(columns.len());
+        let mut pools_of = Vec::with_capacity(columns.len());
+        let mut demands = vec![0.0; columns.len() * width];
+        for (at, column) in columns.iter().enumerate() {
+            values.push(column.value);
+            pools_of.push(column.pool as u32);
+            let lean = &mut demands[at * width..(at + 1) * width];
+            for (demand, resource) in lean.iter_mut().zip(&scarce[column.pool]) {
+                *demand = column.demand[*resource];
             }
         }
-        Self {
-            problem,
-            entries,
-            width,
-            values: columns.iter().map(|column| column.value).collect(),
-            pools: columns.iter().map(|column| column.pool as u32).collect(),
-            demands,
-            scarce,
+        let pools = problem.capacity.len();
+        let slots_are_scarce: Vec<bool> = scarce.iter().map(|scarce| scarce.first() == Some(&0)).collect();
+        let mut entries = vec![0.0_f64; problem.jobs() * pools];
+        for (columns, entries) in problem.singles.iter().zip(entries.chunks_mut(pools.max(1))) {
+            for column in columns {
+                let is_scarce = slots_are_scarce[column.pool];
+                let price = if is_scarce { column.value / column.demand[0] } else { f64::INFINITY };
+                entries[column.pool] = entries[column.pool].max(price);
+            }
         }
+        Self { problem, entries, width, values, pools: pools_of, demands, scarce }
     }
 
     /// Best columns at the prices: a single shape per job, then an assignment on what pairs gain over that.
@@ -141,12 +138,12 @@ impl<'a> Oracle<'a> {
     /// Of each job what its best single shape gains, and which that is.
     fn best_singles(&self, prices: &PriceTable) -> Vec<Best> {
         let (width, pools) = (self.width, prices.len());
-        let lean: Vec<Vec<f64>> = self
-            .scarce
-            .iter()
-            .zip(prices)
-            .map(|(scarce, prices)| scarce.iter().map(|resource| prices[*resource]).collect())
-            .collect();
+        let mut lean = vec![0.0; pools * width];
+        for (pool, scarce) in self.scarce.iter().enumerate() {
+            for (at, resource) in scarce.iter().enumerate() {
+                lean[pool * width + at] = prices[pool][*resource];
+            }
+        }
         parallel::chunks(self.problem.jobs(), CHUNK, |jobs| {
             let mut best = Best {
                 surplus: Vec::with_capacity(jobs.len()),
@@ -163,16 +160,24 @@ impl<'a> Oracle<'a> {
                 }
                 let range = self.problem.singles.range(job);
                 let (mut most, mut chosen) = (0.0, None);
-                for at in range.clone() {
-                    let demands = &self.demands[at * width..(at + 1) * width];
-                    let prices = &lean[self.pools[at] as usize];
-                    let cost = prices.iter().zip(demands).fold(0.0, |sum, (price, demand)| {
-                        // A price of 0 may stand beside a demand without bound.
-                        if *price > 0.0 { sum + price * demand } else { sum }
-                    });
-                    let reduced = self.values[at] - cost;
+                let mut take = |at: usize, reduced: f64| {
                     if reduced > most {
                         (most, chosen) = (reduced, Some(at));
+                    }
+                };
+                // A price of 0 may stand beside a demand without bound.
+                let cost = |price: f64, demand: f64| if price > 0.0 { price * demand } else { 0.0 };
+                if width == 1 {
+                    for at in range.clone() {
+                        let price = lean[self.pools[at] as usize];
+                        take(at, self.values[at] - cost(price, self.demands[at]));
+                    }
+                } else {
+                    for at in range.clone() {
+                        let prices = &lean[self.pools[at] as usize * width..][..width];
+                        let demands = &self.demands[at * width..][..width];
+                        let costs = prices.iter().zip(demands).map(|(price, demand)| cost(*price, *demand));
+                        take(at, self.values[at] - costs.sum::<f64>());
                     }
                 }
                 best.surplus.push(most);

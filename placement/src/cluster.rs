@@ -81,11 +81,16 @@ impl Pool {
 
     /// What a node with so many GPUs has; a node that is not full has its part of the host.
     pub(crate) fn amounts_of_node(&self, gpus: u32) -> Amounts {
+        self.amounts_of(gpus, self.memory_of_gpu())
+    }
+
+    /// The same where the memory of a GPU is at hand.
+    pub(crate) fn amounts_of(&self, gpus: u32, memory_of_gpu: f64) -> Amounts {
         let part = f64::from(gpus) / f64::from(self.gpus_per_node.max(1));
         let of_host = |amount: Option<f64>| amount.map_or(f64::INFINITY, |amount| amount * part);
         [
             f64::from(gpus),
-            f64::from(gpus) * self.memory_of_gpu(),
+            f64::from(gpus) * memory_of_gpu,
             of_host(self.host_cores),
             of_host(self.host_memory_bytes),
             of_host(self.network_bytes_per_second),
@@ -95,8 +100,9 @@ impl Pool {
     /// What the whole pool has.
     pub(crate) fn amounts(&self) -> Amounts {
         let mut total = [0.0; crate::resources::RESOURCES];
+        let memory_of_gpu = self.memory_of_gpu();
         for gpus in self.gpus_of_nodes() {
-            for (sum, amount) in total.iter_mut().zip(self.amounts_of_node(gpus)) {
+            for (sum, amount) in total.iter_mut().zip(self.amounts_of(gpus, memory_of_gpu)) {
                 *sum += amount;
             }
         }
@@ -185,6 +191,15 @@ impl Cluster {
     /// GPUs of all pools.
     pub fn gpu_count(&self) -> u32 {
         self.pool.iter().map(Pool::gpu_count).sum()
+    }
+
+    /// A copy that shares no text with this one.
+    pub(crate) fn apart(&self) -> Self {
+        let mut copy = self.clone();
+        for pool in &mut copy.pool {
+            pool.id = pool.id.apart();
+        }
+        copy
     }
 
     /// The pool of an id.

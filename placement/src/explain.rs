@@ -1,12 +1,13 @@
 //! Why a job is where it is.
 
 use crate::Error;
-use crate::allocate::{Allocator, entry};
+use crate::allocate::Allocator;
 use crate::instance::Instance;
 use crate::jobs::Jobs;
 use crate::pairing::PairTable;
 use crate::placement::{Assignment, Entry, Placement, Waiting};
 use crate::provenance::Basis;
+use crate::report::Teller;
 use crate::resources::{RESOURCES, Resource, Resources, cost};
 use crate::settings::{self, Settings};
 use crate::shapes::{Dropped, Origin};
@@ -167,6 +168,8 @@ impl Allocator {
             shape.parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(resource, _)| *resource)
         };
         let binding = shapes.first().and_then(largest);
+        let (cluster, listed) = (self.cluster(), &jobs.job[..]);
+        let teller = Teller { instance: &instance, cluster, jobs: listed, prices: &prices };
         let (partners, refused_partners) = partners(&instance, jobs, at);
         Ok(Explanation {
             schema: EXPLANATION_SCHEMA.to_owned(),
@@ -179,7 +182,7 @@ impl Allocator {
             binding,
             shapes,
             dropped: family.dropped.clone(),
-            entry: entry(&instance, &prices, at),
+            entry: teller.entry(at),
             partners,
             refused_partners,
             value: placement.value,

@@ -66,7 +66,7 @@ struct Part {
 }
 
 /// Jobs of a part: fixed, and small enough that a few thousand jobs keep all cores busy.
-const PART: usize = 256;
+const PART: usize = 64;
 
 /// Jobs on a cluster, turned into columns; pairs are found on demand.
 pub(crate) struct Instance<'a> {
@@ -108,6 +108,8 @@ impl<'a> Instance<'a> {
         };
         let parts = parallel::chunks(jobs.job.len(), PART, |range| {
             let mut part = Part::default();
+            // Ids of its own: the counters of shared ones would go from core to core with each shape.
+            let cluster = &cluster.apart();
             for job in &jobs.job[range] {
                 let family = ShapeFamily::of(job, cluster, profiles, options.scaling);
                 let worth = Worth::of(job, &family, options);
@@ -118,7 +120,12 @@ impl<'a> Instance<'a> {
             }
             part
         });
-        let mut all = Part::default();
+        let count = jobs.job.len();
+        let mut all = Part {
+            worths: Vec::with_capacity(count),
+            singles: Singles::with_capacity(count, parts.iter().map(|part| part.singles.all().len()).sum()),
+            facts: Vec::with_capacity(count),
+        };
         for part in parts {
             all.worths.extend(part.worths);
             all.singles.append(part.singles);
@@ -215,10 +222,15 @@ impl<'a> Instance<'a> {
 
     /// The shapes of a job.
     pub(crate) fn family(&self, job: usize) -> Cow<'_, ShapeFamily> {
+        self.family_in(job, self.cluster)
+    }
+
+    /// The same with the names of pools from a copy of the cluster.
+    pub(crate) fn family_in(&self, job: usize, cluster: &Cluster) -> Cow<'_, ShapeFamily> {
         match &self.families {
             Families::Kept(families) => Cow::Borrowed(&families[job]),
             Families::Made { jobs, profiles } => {
-                Cow::Owned(ShapeFamily::of(&jobs[job], self.cluster, profiles, self.options.scaling))
+                Cow::Owned(ShapeFamily::of(&jobs[job], cluster, profiles, self.options.scaling))
             }
         }
     }

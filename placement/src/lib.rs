@@ -65,6 +65,7 @@ mod placement;
 mod prices;
 mod problem;
 mod provenance;
+mod report;
 mod resources;
 mod rounding;
 mod schema;

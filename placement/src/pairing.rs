@@ -13,8 +13,11 @@ pub(crate) fn find<'a>(
     workload: &WorkloadId,
     device: &str,
 ) -> Option<&'a WorkloadProfile> {
+    if profiles.is_empty() {
+        return None;
+    }
     let name = chip(device).map_or(device, |chip| chip.name);
-    profiles.get(workload.as_str(), name).ok()
+    profiles.find(workload.as_str(), name)
 }
 
 /// Both slowdowns of a pair under one sharing mode; `a` is the first of the two.

@@ -47,6 +47,13 @@ impl Default for Singles {
 }
 
 impl Singles {
+    /// Nobody yet, with room for so many.
+    pub(crate) fn with_capacity(jobs: usize, columns: usize) -> Self {
+        let mut starts = Vec::with_capacity(jobs + 1);
+        starts.push(0);
+        Self { starts, columns: Vec::with_capacity(columns) }
+    }
+
     /// How many jobs there are.
     pub(crate) fn len(&self) -> usize {
         self.starts.len() - 1
@@ -140,10 +147,14 @@ impl Problem {
         for columns in self.singles.iter() {
             // The columns of a pool follow each other.
             for of_pool in columns.chunk_by(|a, b| a.pool == b.pool) {
-                let sums = &mut most[of_pool[0].pool];
-                for (resource, sum) in sums.iter_mut().enumerate() {
-                    *sum += of_pool.iter().map(|column| column.demand[resource]).fold(0.0, f64::max);
+                let mut largest = [0.0_f64; RESOURCES];
+                for column in of_pool {
+                    for (largest, amount) in largest.iter_mut().zip(&column.demand) {
+                        // No comparison of NaN has to be thought of, as `f64::max` does.
+                        *largest = if amount > largest { *amount } else { *largest };
+                    }
                 }
+                most[of_pool[0].pool].iter_mut().zip(largest).for_each(|(sum, amount)| *sum += amount);
             }
         }
         let mut scarce = Vec::new();

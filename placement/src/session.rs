@@ -5,13 +5,14 @@ mod rounds;
 
 pub use answer::{SESSION_SCHEMA, SessionAnswer};
 
-use crate::allocate::{Allocator, assign, wait};
+use crate::allocate::Allocator;
 use crate::instance::Instance;
 use crate::jobs::Job;
 use crate::nodes::{PoolNodes, Seat};
 use crate::pairing::PairTable;
 use crate::placement::{Assignment, Waiting};
 use crate::problem::{Choice, PriceTable};
+use crate::report::Teller;
 use crate::resources::{Amounts, RESOURCES};
 use crate::warm::Warm;
 use crate::{Error, Prices};
@@ -164,7 +165,7 @@ impl<'a> Session<'a> {
             let changed = std::iter::once(at).chain(self.co_runner(at));
             changed.map(|job| self.runs(job)).collect()
         } else {
-            let waiting = wait(&self.instance, &self.jobs, &self.table_of_prices, &self.used, at);
+            let waiting = self.teller().wait(&self.used, at);
             self.waiting.insert((Rank(self.surplus(at)), at));
             vec![Decision::Waits(waiting.arriving())]
         })
@@ -370,7 +371,12 @@ impl<'a> Session<'a> {
 
     fn runs(&self, job: usize) -> Decision {
         let (seats, choice) = (&self.seats[job], self.choices[job]);
-        let assignment = assign(&self.instance, &self.jobs, &self.table_of_prices, seats, job, choice);
+        let assignment = self.teller().assign(seats, job, choice);
         Decision::Runs(Box::new(assignment.expect("the job runs")))
+    }
+
+    fn teller(&self) -> Teller<'_> {
+        let (instance, prices) = (&self.instance, &self.table_of_prices);
+        Teller { instance, cluster: instance.cluster, jobs: &self.jobs, prices }
     }
 }

@@ -18,6 +18,7 @@ use elastico_core::{JobId, PoolId, WorkloadKind};
 use elastico_models::{Profiles, WorkloadProfile};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Where the performance of a shape comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -114,7 +115,7 @@ fn profile<'a>(profiles: &'a Profiles, job: &Job, device: &str) -> Option<&'a Wo
 const FULL: u32 = 1_000_000;
 
 /// What a shape takes for each of its GPUs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct PerGpu {
     memory: Option<f64>,
     host_cores: f64,
@@ -155,15 +156,14 @@ impl PerGpu {
 }
 
 /// A configuration before it is known whether the pool can hold it.
-#[derive(Clone)]
-struct Candidate {
+struct Candidate<'a> {
     gpus: u32,
     /// In millionths of a GPU.
     share: u32,
     seconds: f64,
     origin: Origin,
     per_gpu: PerGpu,
-    settings: Settings,
+    settings: Cow<'a, Settings>,
 }
 
 /// The GPU counts worth trying: powers of two within a node and of whole nodes beyond, since others leave nodes torn; both
@@ -171,12 +171,15 @@ struct Candidate {
 fn counts(job: &Job, pool: &Pool, known: impl Iterator<Item = u32>) -> Vec<u32> {
     let (least, most) = (job.gpus_min, job.most_gpus());
     let per_node = pool.gpus_per_node.max(1);
-    let powers = (0..31).map(|power| 1_u32 << power);
-    let inside = powers.clone().filter(|gpus| *gpus <= per_node);
-    let beyond = powers.filter_map(|nodes| nodes.checked_mul(per_node));
+    let doubled = |from: u32, to: u32| {
+        std::iter::successors(Some(from), |gpus| gpus.checked_mul(2)).take_while(move |gpus| *gpus <= to)
+    };
+    let mut all = Vec::with_capacity(24);
+    all.extend([least, most]);
+    all.extend(doubled(1, per_node.min(most)).chain(doubled(per_node, most)));
     let current = job.current.iter().filter(|current| current.pool == pool.id).map(|current| current.gpus);
-    let all = inside.chain(beyond).chain(known).chain(current);
-    let mut all: Vec<u32> = all.filter(|gpus| (least..=most).contains(gpus)).chain([least, most]).collect();
+    all.extend(known.chain(current));
+    all.retain(|gpus| (least..=most).contains(gpus));
     all.sort_unstable();
     all.dedup();
     all
@@ -193,8 +196,9 @@ struct Room {
 impl Room {
     /// Of the pool if it had so many GPUs.
     fn of(pool: &Pool, gpus: u32) -> Self {
-        let node = pool.amounts_of_node(pool.gpus_per_node.min(gpus));
-        Self { gpus, per_node: pool.gpus_per_node, memory_of_gpu: pool.memory_of_gpu(), node }
+        let memory_of_gpu = pool.memory_of_gpu();
+        let node = pool.amounts_of(pool.gpus_per_node.min(gpus), memory_of_gpu);
+        Self { gpus, per_node: pool.gpus_per_node, memory_of_gpu, node }
     }
 
     /// Why it cannot hold a configuration.
@@ -320,7 +324,7 @@ impl ShapeFamily {
                 normalized_throughput: 0.0,
                 resources,
                 origin: candidate.origin,
-                settings: candidate.settings,
+                settings: candidate.settings.into_owned(),
             });
         }
         self.shapes[first..].sort_by(|a, b| {

@@ -9,6 +9,14 @@ pub(super) const NONE: u32 = u32::MAX;
 /// A person, an object, what they gain together, and the edge that they stand for.
 pub(super) type Arc = ([u32; 2], f64, u32);
 
+/// An arc as one of its ends sees it; those of a node lie side by side.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    gain: f64,
+    partner: u32,
+    arc: u32,
+}
+
 /// The two sides of the graph, numbered alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
@@ -54,7 +62,7 @@ pub(super) struct Paths<'a> {
     arcs: &'a [Arc],
     /// Per side and node: where its arcs begin in `lists`.
     starts: [Vec<u32>; 2],
-    lists: [Vec<u32>; 2],
+    lists: [Vec<Way>; 2],
     /// Profits of persons and prices of objects.
     pub(super) potential: [Vec<f64>; 2],
     /// Per side and node: its arc in the matching.
@@ -78,10 +86,10 @@ impl<'a> Paths<'a> {
                 starts[node + 1] += starts[node];
             }
             let mut fill = starts.clone();
-            let mut list = vec![0_u32; arcs.len()];
-            for (at, (ends, ..)) in arcs.iter().enumerate() {
+            let mut list = vec![Way::default(); arcs.len()];
+            for (at, (ends, gain, _)) in arcs.iter().enumerate() {
                 let next = &mut fill[ends[side] as usize];
-                list[*next as usize] = at as u32;
+                list[*next as usize] = Way { gain: *gain, partner: ends[1 - side], arc: at as u32 };
                 *next += 1;
             }
             (starts, list)
@@ -105,7 +113,7 @@ impl<'a> Paths<'a> {
         self.distance.len()
     }
 
-    fn arcs_of(&self, side: Side, node: usize) -> &[u32] {
+    fn arcs_of(&self, side: Side, node: usize) -> &[Way] {
         let starts = &self.starts[side as usize];
         &self.lists[side as usize][starts[node] as usize..starts[node + 1] as usize]
     }
@@ -114,10 +122,8 @@ impl<'a> Paths<'a> {
     pub(super) fn balance_persons(&mut self) {
         for person in 0..self.nodes() {
             let prices = &self.potential[1];
-            let best = self.arcs_of(Side::Person, person).iter().map(|arc| {
-                let (ends, gain, _) = self.arcs[*arc as usize];
-                gain - prices[ends[1] as usize]
-            });
+            let ways = self.arcs_of(Side::Person, person).iter();
+            let best = ways.map(|way| way.gain - prices[way.partner as usize]);
             self.potential[0][person] = best.fold(0.0, f64::max);
         }
     }
@@ -125,17 +131,16 @@ impl<'a> Paths<'a> {
     /// Matches the arcs that were matched before and are still tight.
     pub(super) fn keep(&mut self, was_matched: impl Fn(usize, usize) -> bool) {
         for person in 0..self.nodes() {
-            let found = self.arcs_of(Side::Person, person).iter().copied().find(|arc| {
-                let ([_, object], gain, _) = self.arcs[*arc as usize];
-                let object = object as usize;
+            let found = self.arcs_of(Side::Person, person).iter().copied().find(|way| {
+                let object = way.partner as usize;
                 // Both are the same difference, so a tight arc is equal to the last bit.
                 self.matched[1][object] == NONE
-                    && gain - self.potential[1][object] >= self.potential[0][person]
-                    && was_matched(person, *arc as usize)
+                    && way.gain - self.potential[1][object] >= self.potential[0][person]
+                    && was_matched(person, way.arc as usize)
             });
-            if let Some(arc) = found {
+            if let Some(Way { partner, arc, .. }) = found {
                 self.matched[0][person] = arc;
-                self.matched[1][self.arcs[arc as usize].0[1] as usize] = arc;
+                self.matched[1][partner as usize] = arc;
             }
         }
     }
@@ -172,9 +177,8 @@ impl<'a> Paths<'a> {
             }
             let starts = &self.starts[mine];
             for at in starts[node as usize]..starts[node as usize + 1] {
-                let arc = self.lists[mine][at as usize];
-                let (ends, gain, _) = self.arcs[arc as usize];
-                let partner = ends[other] as usize;
+                let Way { gain, partner, arc } = self.lists[mine][at as usize];
+                let partner = partner as usize;
                 let reached = distance + (potential + self.potential[other][partner] - gain).max(0.0);
                 if reached >= self.distance[partner] || reached >= end.0 {
                     continue;

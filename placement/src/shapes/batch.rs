@@ -8,6 +8,7 @@ use elastico_core::PoolId;
 use elastico_models::WorkloadProfile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 const fn one_gpu() -> u32 {
     1
@@ -58,7 +59,7 @@ pub(super) fn candidates(
     job: &Job,
     pool: &Pool,
     profile: Option<&WorkloadProfile>,
-) -> Result<Vec<Candidate>, String> {
+) -> Result<Vec<Candidate<'static>>, String> {
     let per_gpu = PerGpu::of(job, profile);
     let own = |point: &&BatchPoint| point.pool.as_ref() == Some(&pool.id);
     // A line for this pool replaces the one for every pool.
@@ -84,8 +85,8 @@ pub(super) fn candidates(
             share: FULL,
             seconds: point.throughput_hertz.recip(),
             origin: Origin::Measured,
-            per_gpu: PerGpu { memory: point.memory(per_gpu.memory), ..per_gpu.clone() },
-            settings,
+            per_gpu: PerGpu { memory: point.memory(per_gpu.memory), ..per_gpu },
+            settings: Cow::Owned(settings),
         }
     };
     Ok(points.into_iter().map(candidate).collect())

@@ -8,6 +8,7 @@ use elastico_core::PoolId;
 use elastico_models::WorkloadProfile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 const fn one() -> f64 {
     1.0
@@ -179,7 +180,7 @@ pub(super) fn candidates(
     pool: &Pool,
     profile: Option<&WorkloadProfile>,
     drop: &mut impl FnMut(Option<u32>, String),
-) -> Result<Vec<Candidate>, String> {
+) -> Result<Vec<Candidate<'static>>, String> {
     let timing =
         goodput.timing_of(&pool.id).ok_or_else(|| "the goodput has no timing for this pool".to_owned())?;
     let per_gpu = PerGpu::of(job, profile);
@@ -206,8 +207,8 @@ pub(super) fn candidates(
             share: FULL,
             seconds: f64::from(goodput.reference_batch) / best.goodput,
             origin: Origin::Fitted,
-            per_gpu: per_gpu.clone(),
-            settings,
+            per_gpu,
+            settings: Cow::Owned(settings),
         });
     }
     Ok(found)

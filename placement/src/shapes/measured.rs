@@ -2,21 +2,20 @@
 
 use super::{Candidate, FULL, Origin, PerGpu, ScalingLaw, counts};
 use crate::cluster::Pool;
-use crate::jobs::Job;
-use crate::settings::Settings;
+use crate::jobs::{Job, MeasuredShape};
 use elastico_core::{DeviceKind, WorkloadKind};
 use elastico_models::WorkloadProfile;
+use std::borrow::Cow;
 
-#[derive(Clone)]
-struct Point {
+struct Point<'a> {
     gpus: u32,
     /// In millionths of a GPU.
     share: u32,
     seconds: f64,
     /// Which source it is from; of the same GPUs and share only those of the last source count.
     source: Source,
-    per_gpu: PerGpu,
-    settings: Settings,
+    /// The job's own; the others are of its profile.
+    shape: Option<&'a MeasuredShape>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,8 +32,8 @@ fn millionths(share: f64) -> u32 {
 }
 
 /// Known performance, by GPUs and share; several points where settings differ.
-fn points(job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>, per_gpu: &PerGpu) -> Vec<Point> {
-    let mut points: Vec<Point> = Vec::with_capacity(job.shape.len());
+fn points<'a>(job: &'a Job, pool: &Pool, profile: Option<&WorkloadProfile>) -> Vec<Point<'a>> {
+    let mut points: Vec<Point<'a>> = Vec::with_capacity(job.shape.len());
     let mut profiled = None;
     if let Some(profile) = profile {
         profiled = profile
@@ -48,14 +47,7 @@ fn points(job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>, per_gpu: &P
             if seconds.is_finite() && seconds > 0.0 && share > 0.0 && share <= 1.0 {
                 let share = millionths(share);
                 points.retain(|point| point.share != share);
-                points.push(Point {
-                    gpus: 1,
-                    share,
-                    seconds,
-                    source: Source::Profile,
-                    per_gpu: per_gpu.clone(),
-                    settings: Settings::new(),
-                });
+                points.push(Point { gpus: 1, share, seconds, source: Source::Profile, shape: None });
             }
         }
     }
@@ -69,8 +61,7 @@ fn points(job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>, per_gpu: &P
                 share: millionths(shape.share_ratio),
                 seconds,
                 source,
-                per_gpu: per_gpu.with(shape),
-                settings: shape.settings.clone(),
+                shape: Some(shape),
             });
         }
     }
@@ -97,44 +88,47 @@ fn points(job: &Job, pool: &Pool, profile: Option<&WorkloadProfile>, per_gpu: &P
 }
 
 /// The points of so many GPUs and this share.
-fn of(points: &[Point], gpus: u32, share: u32) -> &[Point] {
+fn of<'p, 'a>(points: &'p [Point<'a>], gpus: u32, share: u32) -> &'p [Point<'a>] {
     let first = points.partition_point(|point| (point.gpus, point.share) < (gpus, share));
     let count = points[first..].iter().take_while(|point| (point.gpus, point.share) == (gpus, share)).count();
     &points[first..first + count]
 }
 
-fn fastest(points: &[Point]) -> Option<&Point> {
+fn fastest<'p, 'a>(points: &'p [Point<'a>]) -> Option<&'p Point<'a>> {
     points.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }
 
-pub(super) fn candidates(
-    job: &Job,
+pub(super) fn candidates<'a>(
+    job: &'a Job,
     kind: WorkloadKind,
     pool: &Pool,
     profile: Option<&WorkloadProfile>,
     law: ScalingLaw,
-) -> Result<Vec<Candidate>, String> {
-    let points = points(job, pool, profile, &PerGpu::of(job, profile));
+) -> Result<Vec<Candidate<'a>>, String> {
+    let points = points(job, pool, profile);
+    let per_gpu = PerGpu::of(job, profile);
     let of_profile = || match profile {
         Some(profile) if profile.device_kind == DeviceKind::Simulated => Origin::Simulated,
         _ => Origin::Measured,
     };
-    let candidate = |gpus: u32, point: &Point| Candidate {
+    let candidate = |gpus: u32, point: &Point<'a>| Candidate {
         gpus,
         share: point.share,
         seconds: point.seconds,
         origin: if point.source == Source::Profile { of_profile() } else { Origin::Measured },
-        per_gpu: point.per_gpu.clone(),
-        settings: point.settings.clone(),
+        per_gpu: point.shape.map_or(per_gpu, |shape| per_gpu.with(shape)),
+        settings: point.shape.map_or_else(Cow::default, |shape| Cow::Borrowed(&shape.settings)),
     };
     // The fastest whole point of every number of GPUs.
-    let whole: Vec<(u32, &Point)> = points
+    let whole: Vec<(u32, &Point<'a>)> = points
         .chunk_by(|a, b| (a.gpus, a.share) == (b.gpus, b.share))
         .filter(|same| same[0].share == FULL)
         .filter_map(|same| Some((same[0].gpus, fastest(same)?)))
         .collect();
     let mut fitted: Option<ScalingLaw> = None;
-    let counts = counts(job, pool, whole.iter().map(|(gpus, _)| *gpus));
+    let known = whole.iter().map(|(gpus, _)| *gpus);
+    // Only training is extrapolated.
+    let counts = if kind == WorkloadKind::Training { counts(job, pool, known) } else { known.collect() };
     let mut candidates = Vec::with_capacity(points.len().max(counts.len()));
     for gpus in counts {
         let known = of(&points, gpus, FULL);
