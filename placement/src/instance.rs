@@ -1,12 +1,13 @@
 //! From jobs, profiles and predictions to columns.
 
+mod across;
 mod halves;
 mod held;
 mod pairs;
 mod refusal;
 mod ways;
 
-use halves::Alone;
+use halves::{Alone, Half};
 pub(crate) use held::Held;
 pub(crate) use pairs::push_top;
 pub use refusal::Refusal;
@@ -85,8 +86,7 @@ pub(crate) struct Instance<'a> {
     nodes: Vec<(f64, Amounts)>,
     /// Per device.
     ways: Vec<Ways>,
-    /// Absent where there are too many to be listed.
-    offers: Option<Offers>,
+    offers: Offers,
 }
 
 impl<'a> Instance<'a> {
@@ -158,7 +158,7 @@ impl<'a> Instance<'a> {
             table,
             devices,
             ways: Vec::new(),
-            offers: None,
+            offers: Offers::default(),
         };
         let sharing = instance.facts.iter().filter(|fact| fact.allow);
         let classes: BTreeSet<usize> = sharing.filter_map(|fact| fact.class).collect();
@@ -177,7 +177,7 @@ impl<'a> Instance<'a> {
         static NO_JOBS: Jobs = Jobs { job: Vec::new() };
         let mut instance = Self::new(cluster, options, &NO_JOBS, profiles, table);
         instance.families = Families::Kept(Vec::new());
-        instance.offers = None;
+        instance.offers = Offers::default();
         // Whoever comes later may be of any class.
         instance.ways = instance.admit(|_| true);
         instance
@@ -198,6 +198,12 @@ impl<'a> Instance<'a> {
             families.push(family);
         }
         self.worths.len() - 1
+    }
+
+    /// Lists pairs by blocks of so many jobs, as is done for many more.
+    #[cfg(test)]
+    pub(crate) fn deal(&mut self, size: usize) {
+        self.offers = Offers::of_blocks(self, self.sharers(), size);
     }
 
     /// Forgets all jobs.

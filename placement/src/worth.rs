@@ -67,6 +67,11 @@ impl Worth {
         if stays { utility } else { utility * self.kept }
     }
 
+    /// What a side of a pair is worth at most: where it is not the one that has to be restarted.
+    pub(crate) fn halved(&self, throughput: f64, stays: bool) -> f64 {
+        self.kept(self.utility(throughput), stays)
+    }
+
     /// What both sides of a pair are worth, and which of them must be restarted.
     ///
     /// Who joins a running job does not restart it. Two jobs that run on different GPUs come together when one of them

@@ -136,37 +136,25 @@ impl Instance<'_> {
         (0..self.facts.len()).filter(|job| self.table.is_some() && can(&self.facts[*job])).collect()
     }
 
-    /// Calls back for every pair of jobs and pool that the rules permit: (a, b, pool, value).
+    /// Calls back for every pair of jobs and pool that is listed: (a, b, pool, value).
     pub(crate) fn each_pair(&self, mut visit: impl FnMut(usize, usize, usize, f64)) {
-        if let Some(offers) = &self.offers {
-            for offer in &offers.list {
-                visit(offer.a as usize, offer.b as usize, offer.pool as usize, offer.value);
-            }
-            return;
-        }
-        let sharers = self.sharers();
-        for (at, &a) in sharers.iter().enumerate() {
-            for &b in &sharers[at + 1..] {
-                for pool in (0..self.nodes.len()).filter(|pool| self.devices[*pool].is_some()) {
-                    if let Ok(value) = self.pair_value(a, b, pool) {
-                        visit(a, b, pool, value);
-                    }
-                }
-            }
+        for offer in &self.offers.list {
+            visit(offer.a as usize, offer.b as usize, offer.pool as usize, offer.value);
         }
     }
 
     /// How many pairs of jobs each reason refuses; a pair that one pool permits is not refused. Nothing is counted where there
     /// are too many to look at each.
     pub(crate) fn refusals(&self) -> Counts {
-        self.offers.as_ref().map(|offers| offers.refused.clone()).unwrap_or_default()
+        self.offers.refused.clone()
     }
 
     pub(crate) fn pair(&self, a: usize, b: usize, pool: usize, value: f64) -> Pair {
         Pair { a, b, pool, demand: self.pair_demand(a, b, pool), value }
     }
 
-    /// The largest violation of `surplus[a] + surplus[b] >= reduced value` per job, and the worst pairs of each.
+    /// The largest violation of `surplus[a] + surplus[b] >= reduced value` per job, and the worst pairs of each. No pair
+    /// violates it by more, listed or not.
     pub(crate) fn violations(
         &self,
         prices: &PriceTable,
@@ -174,28 +162,16 @@ impl Instance<'_> {
         keep: usize,
         least: f64,
     ) -> (Vec<f64>, Vec<PairOffer>) {
-        let mut worst = vec![0.0_f64; self.facts.len()];
-        let mut lists: Vec<Vec<(f64, usize, usize, f64)>> = vec![Vec::new(); self.facts.len()];
         let fixed = self.pair_costs(prices);
+        let mut seen = Violations::new(self.facts.len(), keep, least);
         self.each_pair(|a, b, pool, value| {
             let price = prices[pool][0] + fixed[pool][a] + fixed[pool][b];
-            let over = value - price - surplus[a] - surplus[b];
-            if over > 0.0 {
-                worst[a] = worst[a].max(over);
-                worst[b] = worst[b].max(over);
-            }
-            if over > least {
-                push_top(&mut lists[a], keep, (over, b, pool, value));
-                push_top(&mut lists[b], keep, (over, a, pool, value));
-            }
+            seen.see(a, b, pool, value, value - price - surplus[a] - surplus[b]);
         });
-        let mut found: Vec<PairOffer> = Vec::new();
-        for (a, list) in lists.into_iter().enumerate() {
-            found.extend(list.into_iter().map(|(_, b, pool, value)| (a.min(b), a.max(b), pool, value)));
+        if !self.offers.alike.is_empty() {
+            self.across(prices, surplus, &fixed, &mut seen);
         }
-        found.sort_by_key(|pair| (pair.0, pair.1, pair.2));
-        found.dedup_by_key(|pair| (pair.0, pair.1, pair.2));
-        (worst, found)
+        seen.found()
     }
 
     /// Per pool and job: what the host resources of its half of a pair cost.
@@ -206,6 +182,41 @@ impl Instance<'_> {
             (1..RESOURCES).filter(|at| prices[pool][*at] > 0.0).map(|at| prices[pool][at] * amounts[at]).sum()
         };
         (0..self.nodes.len()).map(|pool| self.facts.iter().map(|fact| of(pool, fact)).collect()).collect()
+    }
+}
+
+/// What pairs gain over the surplus of both.
+pub(super) struct Violations {
+    keep: usize,
+    pub(super) least: f64,
+    pub(super) worst: Vec<f64>,
+    lists: Vec<Vec<(f64, usize, usize, f64)>>,
+}
+
+impl Violations {
+    fn new(jobs: usize, keep: usize, least: f64) -> Self {
+        Self { keep, least, worst: vec![0.0; jobs], lists: vec![Vec::new(); jobs] }
+    }
+
+    pub(super) fn see(&mut self, a: usize, b: usize, pool: usize, value: f64, over: f64) {
+        if over > 0.0 {
+            self.worst[a] = self.worst[a].max(over);
+            self.worst[b] = self.worst[b].max(over);
+        }
+        if over > self.least {
+            push_top(&mut self.lists[a], self.keep, (over, b, pool, value));
+            push_top(&mut self.lists[b], self.keep, (over, a, pool, value));
+        }
+    }
+
+    fn found(self) -> (Vec<f64>, Vec<PairOffer>) {
+        let mut found: Vec<PairOffer> = Vec::new();
+        for (a, list) in self.lists.into_iter().enumerate() {
+            found.extend(list.into_iter().map(|(_, b, pool, value)| (a.min(b), a.max(b), pool, value)));
+        }
+        found.sort_by_key(|pair| (pair.0, pair.1, pair.2));
+        found.dedup_by_key(|pair| (pair.0, pair.1, pair.2));
+        (self.worst, found)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Instance, Refusal};
 use crate::pairing::{Counts, PairTable};
 use elastico_core::parallel;
+use std::collections::BTreeMap;
 
 /// What a way of sharing does to both sides.
 #[derive(Clone, Copy, Debug)]
@@ -73,44 +74,50 @@ pub(super) struct Offer {
     pub(super) value: f64,
 }
 
-/// All of them, with the number of pairs that each reason refuses.
+/// All of them, with the number of pairs that each reason refuses; of many jobs those within blocks, and no reasons.
 #[derive(Debug, Default)]
 pub(super) struct Offers {
     pub(super) list: Vec<Offer>,
     pub(super) refused: Counts,
+    /// Per class the jobs that every rule treats alike; empty where all pairs are listed. `across` finds the others by them.
+    pub(super) alike: Vec<Vec<Vec<usize>>>,
 }
 
-/// Among more jobs the pairs are looked through anew each time: a list of them would not fit in memory.
-const MOST_JOBS: usize = 4_000;
+/// Among more jobs not every pair is listed: neither memory nor the matching would bear it.
+const MOST_JOBS: usize = 2_000;
+
+/// About how many pairs are listed then, and how many jobs a block has at least.
+const LISTED: usize = 2_000_000;
+const LEAST_BLOCK: usize = 128;
+
+/// Jobs that a thread looks at together.
+const CHUNK: usize = 32;
 
 impl Offers {
-    /// Looks at every pair of jobs once; `None` where there are too many.
-    pub(super) fn of(instance: &Instance<'_>) -> Option<Self> {
+    pub(super) fn of(instance: &Instance<'_>) -> Self {
+        if instance.table.is_none() || instance.nodes.is_empty() {
+            return Self::default();
+        }
+        let sharers = instance.sharers();
+        if sharers.len() > MOST_JOBS {
+            let size = (2 * LISTED / sharers.len()).max(LEAST_BLOCK);
+            Self::of_blocks(instance, sharers, size)
+        } else {
+            Self::of_all(instance)
+        }
+    }
+
+    /// Looks at every pair of jobs once.
+    fn of_all(instance: &Instance<'_>) -> Self {
         let jobs = instance.facts.len();
-        if jobs > MOST_JOBS {
-            return None;
-        }
-        let pools = instance.nodes.len();
-        if instance.table.is_none() || pools == 0 {
-            return Some(Self::default());
-        }
-        let parts = parallel::chunks(jobs, 32, |range| {
+        let parts = parallel::chunks(jobs, CHUNK, |range| {
             let mut list = Vec::new();
             let mut refused = [0_u64; Refusal::ALL.len()];
             for a in range {
                 for b in a + 1..jobs {
-                    let mut nearest: Option<Refusal> = None;
-                    let mut is_permitted = false;
-                    for pool in 0..pools {
-                        match instance.pair_value(a, b, pool) {
-                            Ok(value) => {
-                                list.push(Offer { a: a as u32, b: b as u32, pool: pool as u32, value });
-                                is_permitted = true;
-                            }
-                            Err(refusal) => nearest = nearest.max(Some(refusal)),
-                        }
-                    }
-                    if let (false, Some(refusal)) = (is_permitted, nearest) {
+                    let before = list.len();
+                    let nearest = offer(instance, a, b, &mut list);
+                    if let (true, Some(refusal)) = (list.len() == before, nearest) {
                         refused[refusal as usize] += 1;
                     }
                 }
@@ -124,6 +131,72 @@ impl Offers {
                 *offers.refused.entry(refusal.as_str().to_owned()).or_insert(0) += count;
             }
         }
-        Some(offers)
+        offers
     }
+
+    /// Deals the jobs out to blocks, those of a class evenly, and looks at the pairs within them. So every job sees partners
+    /// of every class, and what it would gain elsewhere is small.
+    pub(super) fn of_blocks(instance: &Instance<'_>, mut sharers: Vec<usize>, size: usize) -> Self {
+        let count = sharers.len().div_ceil(size);
+        sharers.sort_by_key(|job| (instance.facts[*job].class, *job));
+        let mut block = vec![usize::MAX; instance.facts.len()];
+        for (at, job) in sharers.iter().enumerate() {
+            // Who shares now stays together.
+            let beside = instance.facts[*job].beside.map_or(usize::MAX, |other| block[other]);
+            block[*job] = if beside == usize::MAX { at % count } else { beside };
+        }
+        let alike = alike(instance, &sharers);
+        let mut blocks = vec![Vec::new(); count];
+        sharers.sort_unstable();
+        for job in sharers {
+            blocks[block[job]].push(job);
+        }
+        let parts = parallel::map(count, |at| {
+            let mut list = Vec::new();
+            for (first, a) in blocks[at].iter().enumerate() {
+                for b in &blocks[at][first + 1..] {
+                    offer(instance, *a, *b, &mut list);
+                }
+            }
+            list
+        });
+        Self { list: parts.concat(), refused: Counts::default(), alike }
+    }
+}
+
+/// Per class the jobs of one kind and tenant that take the same in every pool.
+fn alike(instance: &Instance<'_>, jobs: &[usize]) -> Vec<Vec<Vec<usize>>> {
+    let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for job in jobs {
+        let fact = &instance.facts[*job];
+        let mut taken: Vec<Option<u64>> = Vec::new();
+        for alone in &fact.alone {
+            let Some(alone) = alone else {
+                taken.push(None);
+                continue;
+            };
+            taken.extend(alone.amounts[2..].iter().map(|amount| Some(amount.to_bits())));
+            taken.extend(alone.halves.iter().map(|half| half.memory.map(f64::to_bits)));
+        }
+        groups.entry((fact.class, fact.kind, fact.tenant, taken)).or_default().push(*job);
+    }
+    let mut alike: Vec<Vec<Vec<usize>>> = Vec::new();
+    for ((class, ..), jobs) in groups {
+        let class = class.unwrap_or(0);
+        alike.resize_with(alike.len().max(class + 1), Vec::new);
+        alike[class].push(jobs);
+    }
+    alike
+}
+
+/// Adds what two jobs can have together; else why they cannot in the pool that is nearest to it.
+fn offer(instance: &Instance<'_>, a: usize, b: usize, list: &mut Vec<Offer>) -> Option<Refusal> {
+    let mut nearest: Option<Refusal> = None;
+    for pool in 0..instance.nodes.len() {
+        match instance.pair_value(a, b, pool) {
+            Ok(value) => list.push(Offer { a: a as u32, b: b as u32, pool: pool as u32, value }),
+            Err(refusal) => nearest = nearest.max(Some(refusal)),
+        }
+    }
+    nearest
 }

@@ -59,6 +59,55 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Of many jobs only the pairs within blocks are listed, and yet the bound holds for each that the rules permit.
+    #[test]
+    fn pairs_that_are_not_listed_are_covered(seed in 0_u64..10_000, spread in any::<bool>(), pools in 1_u32..3) {
+        let options = Options { limit: 2.0, share_across_tenants: spread, ..Options::default() };
+        let size = Size { training: 60, inference: 60, gpus: 48, per_node: 8, pools, most_gpus: 4 };
+        let mut made = generate(size, Seed(seed), &options.sharing);
+        let known: Vec<_> = made.jobs.job.iter().map(|job| job.workload.clone()).collect();
+        for (at, job) in made.jobs.job.iter_mut().enumerate() {
+            // Ten workloads of either kind.
+            job.workload.clone_from(&known[at / 60 * 60 + at % 10]);
+            job.tenant = Some(format!("tenant {}", (at * 7 + seed as usize) % 3));
+            job.host_cores = [2.0, 6.0][(at / 5) % 2];
+            job.slo_slowdown = (at % 4 == 0).then_some(1.3);
+            if at % 9 == 0 {
+                job.current = Some(crate::Current::new(made.cluster.pool[0].id.clone(), 1));
+                job.switch_seconds = 60.0;
+            }
+        }
+        for pool in &mut made.cluster.pool {
+            pool.host_cores = Some(80.0);
+        }
+        let profiles = Profiles::default();
+        let instance = || Instance::new(&made.cluster, &options, &made.jobs, &profiles, Some(&made.table));
+        let (mut listed, mut dealt) = (instance(), instance());
+        dealt.deal(16);
+        let all = dual::solve(&mut listed, &Start::default());
+        let dual = dual::solve(&mut dealt, &Start::default());
+        let costs = dealt.pair_costs(&dual.prices);
+        let mut permitted = 0;
+        for a in 0..made.jobs.job.len() {
+            for b in a + 1..made.jobs.job.len() {
+                for pool in 0..made.cluster.pool.len() {
+                    let Ok(value) = dealt.pair_value(a, b, pool) else { continue };
+                    permitted += 1;
+                    let price = dual.prices[pool][0] + costs[pool][a] + costs[pool][b];
+                    let over = value - price - dual.surplus[a] - dual.surplus[b];
+                    prop_assert!(over <= 1e-9 * (1.0 + value), "{} and {}: {}", a, b, over);
+                }
+            }
+        }
+        prop_assert!(permitted > 500, "{}", permitted);
+        prop_assert!(dual.bound >= all.lower * (1.0 - 1e-9), "{} under {}", dual.bound, all.lower);
+        prop_assert!(dual.bound <= all.bound * 1.002, "{} over {}", dual.bound, all.bound);
+    }
+}
+
 /// How much less the jobs on nodes are worth than the same prices' solution of whole pools, where hosts are not short.
 #[test]
 fn nodes_cost_at_most_a_hundredth_of_the_value() {
