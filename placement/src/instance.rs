@@ -13,7 +13,7 @@ pub(crate) use pairs::push_top;
 pub use refusal::Refusal;
 use ways::{Offers, Ways};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Pool};
 use crate::jobs::{Job, Jobs};
 use crate::options::Options;
 use crate::pairing::PairTable;
@@ -261,8 +261,21 @@ fn columns_of<'i>(
     family.alone(job.current.as_ref()).filter_map(move |(at, shape)| {
         // Shapes are in the order of pools.
         pool += cluster.pool[pool..].iter().position(|pool| pool.id == shape.pool)?;
-        Some(Single { pool, demand: shape.resources.amounts(), value: worth.alone(shape), shape: at })
+        let demand = with_whole_hosts(&cluster.pool[pool], shape.resources.amounts());
+        Some(Single { pool, demand, value: worth.alone(shape), shape: at })
     })
+}
+
+/// Who has all GPUs of a node has its host: what such a job leaves of it is of use to nobody.
+fn with_whole_hosts(pool: &Pool, mut demand: Amounts) -> Amounts {
+    let (gpus, per_node) = (demand[0] as u32, pool.gpus_per_node);
+    if per_node > 0 && gpus >= per_node && gpus.is_multiple_of(per_node) {
+        let node = pool.amounts_of(per_node, 0.0);
+        for (amount, whole) in demand.iter_mut().zip(node).skip(2).filter(|(_, whole)| whole.is_finite()) {
+            *amount = amount.max(whole * f64::from(gpus / per_node));
+        }
+    }
+    demand
 }
 
 fn facts_of(

@@ -8,6 +8,7 @@ use crate::dual::Dual;
 use crate::instance::Instance;
 use crate::problem::{Choice, Problem, Single};
 use crate::resources::{Amounts, RESOURCES};
+use rand::RngExt;
 use std::collections::BTreeSet;
 
 /// GPUs that a job has on one node.
@@ -46,7 +47,18 @@ impl Node {
 pub(crate) struct PoolNodes {
     nodes: Vec<Node>,
     by_free: Vec<BTreeSet<usize>>,
+    /// What a full node has.
+    whole: Amounts,
+    /// The host resources that may run out before the GPUs.
+    short: Vec<usize>,
 }
+
+/// The part of a host resource in use from which on nodes are packed by it too.
+const SHORT: f64 = 0.6;
+
+/// Orders that are tried where a host is short and somebody finds no node, as far as jobs times nodes allow.
+const PACKINGS: usize = 24;
+const WORK: usize = 4_000_000;
 
 impl PoolNodes {
     pub(crate) fn new(pool: &Pool) -> Self {
@@ -60,7 +72,26 @@ impl PoolNodes {
         for (at, node) in nodes.iter().enumerate() {
             by_free[node.free.len()].insert(at);
         }
-        Self { nodes, by_free }
+        let whole = pool.amounts_of_node(largest as u32);
+        Self { nodes, by_free, whole, short: Vec::new() }
+    }
+
+    /// Learns what will be taken of the pool in all.
+    fn expect(&mut self, used: &Amounts, capacity: &Amounts) {
+        self.short = (2..RESOURCES).filter(|at| used[*at] > SHORT * capacity[*at]).collect();
+    }
+
+    /// The parts of a node that a demand takes of all that may run out.
+    fn size(&self, demand: &Amounts) -> f64 {
+        let hosts = self.short.iter().map(|at| demand[*at] / self.whole[*at]);
+        demand[0] / self.whole[0].max(1.0) + hosts.sum::<f64>()
+    }
+
+    /// How unevenly a node would be filled: the host runs out before the GPUs, or is left without any.
+    fn unevenness(&self, node: &Node, demand: &Amounts) -> f64 {
+        let gpus = (node.free_gpus() as f64 - demand[0]) / self.whole[0];
+        let of = |at: &usize| ((node.left[*at] - demand[*at]) / self.whole[*at] - gpus).abs();
+        self.short.iter().map(of).fold(0.0, f64::max) + 0.1 * gpus
     }
 
     /// GPUs of the largest node.
@@ -120,8 +151,14 @@ impl PoolNodes {
         let fits = |at: &&usize, gpus: usize| self.nodes[**at].bears(demand, gpus);
         let seat = |at: usize, gpus: usize| Seat { node: at, gpus: self.nodes[at].first_free(gpus) };
         if wanted <= largest {
-            let node = self.by_free[wanted..].iter().flatten().find(|at| fits(at, wanted))?;
-            return Some(vec![seat(*node, wanted)]);
+            let mut fitting = self.by_free[wanted..].iter().flatten().filter(|at| fits(at, wanted));
+            let node = if self.short.is_empty() {
+                fitting.next()
+            } else {
+                let uneven = |at: &usize| self.unevenness(&self.nodes[*at], demand);
+                fitting.min_by(|a, b| uneven(a).total_cmp(&uneven(b)))
+            };
+            return node.map(|node| vec![seat(*node, wanted)]);
         }
         let count = wanted / largest;
         if self.by_free[largest].len() < count {
@@ -170,23 +207,41 @@ impl<'a> Nodes<'a> {
 
     /// Places the chosen columns, those that run where they are now, then fills what is left; returns how many chosen columns found no node at first.
     pub(crate) fn place(&mut self, chosen: &[Choice], dual: &Dual) -> usize {
-        let mut units: Vec<(u32, f64, usize, Choice)> = Vec::new();
-        for (job, choice) in chosen.iter().enumerate() {
-            match *choice {
-                Choice::Waiting => {}
-                Choice::Single(at) => {
-                    let column = &self.problem.singles[job][at];
-                    units.push((column.demand[0] as u32, column.value, job, *choice));
-                }
-                Choice::Pair(at) => {
-                    let column = &self.problem.pairs[at];
-                    if column.a == job {
-                        units.push((1, column.value, job, *choice));
-                    }
+        let empty = self.clone();
+        let failed = self.pack(chosen, dual, || 1.0);
+        if failed > 0 && self.pools.iter().any(|pool| !pool.short.is_empty()) {
+            let mut random = self.instance.options.seed.stream("packing", &[]);
+            let nodes: usize = self.pools.iter().map(|pool| pool.nodes.len()).sum();
+            for _ in 0..(WORK / (nodes * chosen.len()).max(1)).min(PACKINGS) {
+                let mut other = empty.clone();
+                other.pack(chosen, dual, || random.random_range(0.6..1.4));
+                if other.value > self.value {
+                    *self = other;
                 }
             }
         }
-        units.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
+        failed
+    }
+
+    /// Packs in the order of sizes, each times a factor.
+    fn pack(&mut self, chosen: &[Choice], dual: &Dual, mut factor: impl FnMut() -> f64) -> usize {
+        let (_, used) = self.problem.evaluate(chosen);
+        for (pool, nodes) in self.pools.iter_mut().enumerate() {
+            nodes.expect(&used[pool], &self.problem.capacity[pool]);
+        }
+        let mut units: Vec<(f64, f64, usize, Choice)> = Vec::new();
+        for (job, choice) in chosen.iter().enumerate() {
+            let Some(unit) = self.unit(job, *choice).filter(|unit| unit.jobs[0] == Some(job)) else {
+                continue;
+            };
+            let pool = &self.pools[unit.pool];
+            let size = pool.size(unit.demand);
+            // Whole nodes go first in any case: they need empty ones.
+            let size =
+                if unit.demand[0] < pool.whole[0] { size * factor() } else { size + f64::from(u16::MAX) };
+            units.push((size, unit.value, job, *choice));
+        }
+        units.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
         if self.instance.knows_seats() {
             units.retain(|(_, _, job, choice)| !self.keep(*job, *choice));
         }
