@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout, reason = "gaps and peers belong beside the times")]
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use elastico_core::Seed;
+use elastico_core::{JobId, Seed};
 use elastico_models::Profiles;
 use elastico_placement::{
     Allocator, Cluster, Job, Jobs, MeasuredShape, Options, PairOutcome, PairTable, Placement, Session,
@@ -135,7 +135,31 @@ fn pairs(criterion: &mut Criterion) {
             bencher.iter(|| black_box(solve(Some(&made.table))));
         });
     }
+    // Many jobs of few workloads.
+    let name = "6000-jobs-of-200-workloads-3000-gpus";
+    let made = repeated(&generate(size(100, 100, 3_000, 1, 4), Seed(1), &options.sharing), 30);
+    let allocator = Allocator::new(made.cluster.clone(), options.clone());
+    let solve = || {
+        let solved = allocator.solve_with(&made.jobs, &profiles, Some(&made.table), None);
+        solved.expect("a valid instance")
+    };
+    println!("{}", describe(name, &solve()));
+    group.bench_function(BenchmarkId::new("cold", name), |bencher| bencher.iter(|| black_box(solve())));
     group.finish();
+}
+
+/// So many jobs of each workload, with weights of their own.
+fn repeated(made: &Generated, times: usize) -> Generated {
+    let mut repeated = Generated { jobs: Jobs { job: Vec::new() }, ..made.clone() };
+    for round in 0..times {
+        for (at, job) in made.jobs.job.iter().enumerate() {
+            let mut job = job.clone();
+            job.id = JobId::new(format!("{}-{round}", job.id)).expect("a plain name");
+            job.weight *= 0.5 + ((at * 31 + round * 17) % 97) as f64 / 97.0;
+            repeated.jobs.job.push(job);
+        }
+    }
+    repeated
 }
 
 /// Shapes without a thought of pairs, then the best pairs of jobs in these shapes; who waits asks for one GPU.

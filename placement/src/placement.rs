@@ -137,7 +137,7 @@ pub struct Placement {
     /// Jobs that wait and were not looked at, because of the option `candidates`; the bound is one of the others alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
-    /// Pairs of jobs that may not share, by reason; not counted among more than 4,000 jobs.
+    /// Pairs of jobs that may not share, by reason; not counted among more than 2,000 jobs that may share.
     #[serde(rename = "refused")]
     pub refused_pairs: BTreeMap<String, u64>,
     /// Value of the objective.

@@ -174,14 +174,16 @@ fn counts(job: &Job, pool: &Pool, known: impl Iterator<Item = u32>) -> Vec<u32> 
     let doubled = |from: u32, to: u32| {
         std::iter::successors(Some(from), |gpus| gpus.checked_mul(2)).take_while(move |gpus| *gpus <= to)
     };
-    let mut all = Vec::with_capacity(24);
-    all.extend([least, most]);
-    all.extend(doubled(1, per_node.min(most)).chain(doubled(per_node, most)));
     let current = job.current.iter().filter(|current| current.pool == pool.id).map(|current| current.gpus);
-    all.extend(known.chain(current));
-    all.retain(|gpus| (least..=most).contains(gpus));
-    all.sort_unstable();
-    all.dedup();
+    let powers = doubled(1, per_node.min(most)).chain(doubled(per_node, most));
+    let mut all = Vec::with_capacity(24);
+    for gpus in powers.chain([least, most]).chain(known).chain(current) {
+        if (least..=most).contains(&gpus)
+            && let Err(at) = all.binary_search(&gpus)
+        {
+            all.insert(at, gpus);
+        }
+    }
     all
 }
 
