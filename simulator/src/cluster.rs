@@ -88,7 +88,7 @@ impl ClusterSpec {
             }
         }
         if cluster.pools.is_empty() {
-            return Err(Error::Cluster(String::new()));
+            return Err(Error::Nothing("pool with nodes"));
         }
         Ok(cluster)
     }
@@ -115,11 +115,18 @@ impl ClusterSpec {
     /// As the reader of the format.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-        match ending.as_deref() {
+        let cluster = match ending.as_deref() {
             Some("toml" | "json") => Self::try_from(&elastico_placement::Cluster::read(path)?),
             _ if crate::trace::is_openb_nodes(path)? => crate::trace::read_openb_nodes(path),
             _ => Self::read_tiresias(path),
-        }
+        };
+        cluster.map_err(|error| match error {
+            // These know nothing of a file.
+            Error::Nothing(_) | Error::Cluster(_) | Error::TwoPools(_) | Error::PartNode(_) => {
+                error.in_file(path, None)
+            }
+            other => other,
+        })
     }
 
     /// Reads a cluster file of Tiresias: `num_switch,num_node_p_switch,num_gpu_p_node,…`, one line of numbers.
@@ -257,5 +264,25 @@ mod tests {
         assert_eq!(spec.to_string(), "east=h100:n2g8");
         assert_eq!(spec.pools()[0].memory_bytes, Some(chip("h100").unwrap().memory.get()));
         assert!(matches!(read(&format!("{text}gpus = 13\n")), Err(Error::PartNode(_))));
+    }
+
+    #[test]
+    fn a_cluster_file_that_has_no_pool_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let tiresias = "num_switch,num_node_p_switch,num_gpu_p_node\n";
+        let zero = format!("{tiresias}1,0,4\n");
+        for (name, text, why) in [
+            ("none.toml", "", "at least one pool with nodes is needed"),
+            ("none.csv", "sn,cpu_milli,memory_mib,gpu,model\n", "at least one pool with nodes is needed"),
+            ("zero.csv", zero.as_str(), "`n0g4` is no cluster"),
+        ] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let error = ClusterSpec::read(&path).unwrap_err().to_string();
+            assert_eq!(error, format!("{}: {why}", path.display()));
+        }
+        let path = folder.path().join("marked.csv");
+        std::fs::write(&path, format!("\u{feff}{tiresias}1,2,4\n")).unwrap();
+        assert_eq!(ClusterSpec::read(&path).unwrap().to_string(), "n2g4");
     }
 }

@@ -1,6 +1,6 @@
 use crate::PolicyKind;
 use elastico_core::Hint;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a trace, a table or a simulation is refused.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +35,18 @@ pub enum Error {
         line: u64,
         /// What is wrong.
         why: String,
+    },
+    /// What a file says cannot be, though it is read without fault.
+    #[error("{}{}: {why}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1, where the fault is in one place.
+        line: Option<u64>,
+        /// What is wrong.
+        why: String,
+        /// What helps, where anything does.
+        remedy: Option<String>,
     },
     /// A JSON document that is not what was asked for.
     #[error("{} is no valid {what}", path.display())]
@@ -115,8 +127,30 @@ pub enum Error {
         /// The job.
         job: String,
     },
+    /// A number of a job that cannot be.
+    #[error("{field} of job `{job}` is {}, it must be {must}", short(*value))]
+    Job {
+        /// The job.
+        job: String,
+        /// Which number.
+        field: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// A load at which the times of a trace are no longer told apart.
+    #[error("a load of {} stretches the submissions to {} s, and {why}", short(*load), short(*last_seconds))]
+    Stretched {
+        /// The load.
+        load: f64,
+        /// When the last job would be submitted.
+        last_seconds: f64,
+        /// What is lost there.
+        why: &'static str,
+    },
     /// A number of a trace, a table or an option that cannot be.
-    #[error("{what} is {value}, it must be {must}")]
+    #[error("{what} is {}, it must be {must}", short(*value))]
     Number {
         /// Which number.
         what: String,
@@ -138,14 +172,28 @@ pub enum Error {
     #[error(transparent)]
     Placement(#[from] elastico_placement::Error),
     /// A job that no pool can ever hold.
-    #[error("job `{job}` asks for {gpus} GPUs, the largest pool has {capacity}")]
+    #[error(
+        "job `{job}` asks for {gpus} GPUs{}, the largest pool{} has {capacity}",
+        if devices.is_empty() { String::new() } else { format!(" and may run on {} only", devices.join(", ")) },
+        if devices.is_empty() { "" } else { " of these" }
+    )]
     TooLarge {
         /// The job.
         job: String,
         /// GPUs it asks for.
         gpus: u32,
-        /// GPUs of the largest pool.
+        /// Devices that it may run on, where other pools have others.
+        devices: Vec<String>,
+        /// GPUs of the largest pool that it may run on.
         capacity: u32,
+    },
+    /// A job for whose devices there is no pool.
+    #[error("job `{job}` may run on {} only, and the cluster has no pool of these", devices.join(", "))]
+    NoDevice {
+        /// The job.
+        job: String,
+        /// Devices that it may run on.
+        devices: Vec<String>,
     },
     /// A job of which nobody knows how fast it runs here.
     #[error("job `{job}` cannot run on this cluster: no speed of `{workload}` is known on {gpus} GPUs{}", device.as_deref().map(|device| format!(" against those of a {device}")).unwrap_or_default())]
@@ -174,10 +222,12 @@ pub enum Error {
         policy: String,
     },
     /// A policy outside this program that cannot go on.
-    #[error("the policy program `{command}` failed: {why}")]
+    #[error("the policy program `{command}` failed{}: {why}", at_seconds.map(|time| format!(" at {} s of the simulation", short(time))).unwrap_or_default())]
     External {
         /// The command.
         command: String,
+        /// The simulated time, where it was asked something.
+        at_seconds: Option<f64>,
         /// What happened.
         why: String,
     },
@@ -219,7 +269,8 @@ pub enum Error {
     Unwritable(#[source] serde_json::Error),
     /// Jobs that are moved so often that none gets on.
     #[error(
-        "no job makes progress under the policy `{policy}`: {unfinished} jobs run again and again, and a restart takes {restart_seconds} s each time"
+        "no job makes progress under the policy `{policy}`: {unfinished} jobs run again and again, and a restart takes {} s each time",
+        short(*restart_seconds)
     )]
     NoProgress {
         /// The policy.
@@ -231,7 +282,8 @@ pub enum Error {
     },
     /// Nodes that fail faster than jobs get done.
     #[error(
-        "with a mean time of {mtbf_seconds} s between failures of a node no job gets done; {unfinished} are left"
+        "with a mean time of {} s between failures of a node no job gets done; {unfinished} are left",
+        short(*mtbf_seconds)
     )]
     FailTooOften {
         /// Mean time between failures of one node.
@@ -258,6 +310,11 @@ impl Hint for Error {
             }
             Self::NotATrace { remedy, .. } | Self::Folder { remedy, .. } => remedy,
             Self::Needs { remedy, .. } | Self::Mapping { remedy, .. } => remedy,
+            Self::Content { remedy, .. } => return remedy.clone(),
+            Self::Stretched { .. } => "give a larger load",
+            Self::NoDevice { .. } => {
+                "add a pool of such a device to the --cluster, or leave such jobs out of the trace"
+            }
             Self::Sweep { suggestion: Some(near), .. } => return Some(format!("did you mean `{near}`?")),
             Self::Sweep { .. } => "docs/guides/simulate.md shows a whole file and says what each field means",
             Self::Strict { .. } => "correct the file, or leave --strict away",
@@ -304,6 +361,30 @@ impl Hint for Error {
     }
 }
 
+impl Error {
+    /// The same with the file and line that it is about, for an error that knows neither.
+    pub(crate) fn in_file(self, path: &Path, line: Option<u64>) -> Self {
+        let remedy = self.hint();
+        let why = match self {
+            // The file is named already.
+            Self::NoJobs(_) => "there are no jobs".to_owned(),
+            Self::Duplicate { job, .. } => format!("two jobs are called `{job}`"),
+            other => other.to_string(),
+        };
+        Self::Content { path: path.into(), line, why, remedy }
+    }
+}
+
+/// A number for a message: one of hundreds of digits is written with its exponent.
+pub(crate) fn short(value: f64) -> String {
+    let size = value.abs();
+    if size.is_finite() && size != 0.0 && !(1e-6..1e15).contains(&size) {
+        format!("{value:e}")
+    } else {
+        value.to_string()
+    }
+}
+
 /// Refuses a number that is not finite or lies under a limit.
 pub(crate) fn check(
     what: impl FnOnce() -> String,
@@ -311,9 +392,16 @@ pub(crate) fn check(
     least: f64,
     must: &'static str,
 ) -> Result<(), Error> {
-    if value.is_finite() && value >= least {
-        Ok(())
-    } else {
-        Err(Error::Number { what: what(), value, must })
-    }
+    check_within(what, value, least, f64::MAX, must)
+}
+
+/// Refuses a number outside two limits.
+pub(crate) fn check_within(
+    what: impl FnOnce() -> String,
+    value: f64,
+    least: f64,
+    most: f64,
+    must: &'static str,
+) -> Result<(), Error> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(Error::Number { what: what(), value, must }) }
 }

@@ -68,7 +68,9 @@ pub fn choose_modes(
                     let what = || format!("the slowdown of `{subject}` beside `{co_runner}`");
                     Slowdown::new(value).map_err(|_| Error::Number { what: what(), value, must: "above 0" })
                 };
-                let (expected, upper) = (slowdown(outcome.slowdown[side])?, slowdown(outcome.upper[side])?);
+                // Rounding may leave a bound a hair below what it bounds.
+                let upper = outcome.upper[side].max(outcome.slowdown[side]);
+                let (expected, upper) = (slowdown(outcome.slowdown[side])?, slowdown(upper)?);
                 let (subject, co_runner) = (subject.as_str(), co_runner.as_str());
                 chosen.truth.set_on(device, subject, co_runner, slowdown(happens[side])?, None);
                 if outcome.in_domain {

@@ -1,7 +1,7 @@
 //! What holds for every policy of a comparison.
 
 use crate::Error;
-use crate::error::check;
+use crate::error::{check, check_within};
 use elastico_core::Seed;
 use serde::Serialize;
 
@@ -48,17 +48,54 @@ impl Default for Options {
     }
 }
 
+/// Thirty years, in seconds.
+const MOST_COST: f64 = 1e9;
+
 impl Options {
     pub(crate) fn check(&self) -> Result<(), Error> {
-        check(|| "restart_seconds".to_owned(), self.restart_seconds, 0.0, "0 or more")?;
-        check(|| "checkpoint_seconds".to_owned(), self.checkpoint_seconds, 0.0, "0 or more")?;
+        // Larger ones would take the clock to where it no longer tells times apart.
+        let within =
+            |what: &str, value, least, most, must| check_within(|| what.to_owned(), value, least, most, must);
+        let (cost, time) = ("0 or more, and at most 1e9", "above 0, and at most 1e9");
+        within("restart_seconds", self.restart_seconds, 0.0, MOST_COST, cost)?;
+        within("checkpoint_seconds", self.checkpoint_seconds, 0.0, MOST_COST, cost)?;
         if let Some(mtbf) = self.mtbf_seconds {
             check(|| "mtbf_seconds".to_owned(), mtbf, f64::MIN_POSITIVE, "above 0")?;
         }
-        check(|| "repair_seconds".to_owned(), self.repair_seconds, f64::MIN_POSITIVE, "above 0")?;
+        within("repair_seconds", self.repair_seconds, f64::MIN_POSITIVE, MOST_COST, time)?;
         if let Some(ratio) = self.spread_ratio {
-            check(|| "spread_ratio".to_owned(), ratio, 1.0, "1 or more")?;
+            within("spread_ratio", ratio, 1.0, 1e6, "1 or more, and at most a million")?;
         }
         check(|| "harm_limit_ratio".to_owned(), self.harm_limit_ratio, 1.0, "1 or more")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_have_limits() {
+        assert!(Options::default().check().is_ok());
+        for (options, expected) in [
+            (
+                Options { restart_seconds: 1e300, ..Options::default() },
+                "restart_seconds is 1e300, it must be 0 or more, and at most 1e9",
+            ),
+            (
+                Options { checkpoint_seconds: -1.0, ..Options::default() },
+                "checkpoint_seconds is -1, it must be 0 or more, and at most 1e9",
+            ),
+            (
+                Options { repair_seconds: f64::NAN, ..Options::default() },
+                "repair_seconds is NaN, it must be above 0, and at most 1e9",
+            ),
+            (
+                Options { spread_ratio: Some(f64::INFINITY), ..Options::default() },
+                "spread_ratio is inf, it must be 1 or more, and at most a million",
+            ),
+        ] {
+            assert_eq!(options.check().unwrap_err().to_string(), expected);
+        }
     }
 }

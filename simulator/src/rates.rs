@@ -136,9 +136,14 @@ impl<'a> Rates<'a> {
 
     fn class(&self, job: &TraceJob, cluster: &ClusterSpec) -> Result<Class, Error> {
         let pools = cluster.pools();
-        if !pools.iter().any(|pool| pool.holds(job.gpus)) {
-            let capacity = pools.iter().map(crate::PoolSpec::gpus).max().unwrap_or_default();
-            return Err(Error::TooLarge { job: job.job.to_string(), gpus: job.gpus, capacity });
+        let suitable = || pools.iter().filter(|pool| allows(job, pool));
+        let Some(capacity) = suitable().map(crate::PoolSpec::gpus).max() else {
+            return Err(Error::NoDevice { job: job.job.to_string(), devices: job.devices.clone() });
+        };
+        if !suitable().any(|pool| pool.holds(job.gpus)) {
+            let is_bound = suitable().count() < pools.len();
+            let devices = if is_bound { job.devices.clone() } else { Vec::new() };
+            return Err(Error::TooLarge { job: job.job.to_string(), gpus: job.gpus, devices, capacity });
         }
         let largest = pools.iter().map(crate::PoolSpec::gpus).max().unwrap_or_default();
         let (least, most) = job.gpu_range().into_inner();

@@ -151,14 +151,44 @@ impl SpeedTable {
     pub fn parse_json(text: &str, path: &Path) -> Result<Self, Error> {
         let document: Document = crate::document::json(text, path, "speed table")?;
         let mut table = Self::new(document.name);
-        for entry in document.speeds {
-            table.set(&entry.workload, entry.device.as_deref(), entry.gpus, entry.speed)?;
+        let refuse = |index: usize, list: &str, why: String| Error::Content {
+            path: path.into(),
+            line: None,
+            why: format!("entry {} of `{list}`: {why}", index + 1),
+            remedy: None,
+        };
+        for (index, entry) in document.speeds.into_iter().enumerate() {
+            table.add(&entry).map_err(|why| refuse(index, "speeds", why))?;
         }
-        for entry in document.laws {
-            let law = ScalingLaw { within_node: entry.within_node, across_nodes: entry.across_nodes };
-            table.set_law(entry.workload.as_deref(), law, entry.gpus_per_node)?;
+        for (index, entry) in document.laws.into_iter().enumerate() {
+            table.add_law(&entry).map_err(|why| refuse(index, "laws", why))?;
         }
         Ok(table)
+    }
+
+    /// Adds an entry of a file, or says why it cannot be.
+    fn add(&mut self, entry: &SpeedEntry) -> Result<(), String> {
+        let SpeedEntry { workload, device, gpus, speed } = entry;
+        let counts = self.speeds.get(workload).and_then(|on| on.get(device.as_deref().unwrap_or_default()));
+        if counts.is_some_and(|counts| counts.contains_key(gpus)) {
+            let on = device.as_ref().map(|device| format!(" of {device}")).unwrap_or_default();
+            return Err(format!("the speed of `{workload}` on {gpus} GPUs{on} is listed twice"));
+        }
+        self.set(workload, device.as_deref(), *gpus, *speed).map_err(|error| error.to_string())
+    }
+
+    /// Adds a law of a file, or says why it cannot be.
+    fn add_law(&mut self, entry: &LawEntry) -> Result<(), String> {
+        let is_known = match &entry.workload {
+            Some(workload) => self.laws.contains_key(workload),
+            None => self.default_law.is_some(),
+        };
+        if is_known {
+            let whose = entry.workload.as_ref().map(|workload| format!("of `{workload}`"));
+            return Err(format!("the law {} is listed twice", whose.as_deref().unwrap_or("for all others")));
+        }
+        let law = ScalingLaw { within_node: entry.within_node, across_nodes: entry.across_nodes };
+        self.set_law(entry.workload.as_deref(), law, entry.gpus_per_node).map_err(|error| error.to_string())
     }
 
     /// The table as a document.
@@ -251,10 +281,35 @@ mod tests {
             text.replace("30.0", "0.0"),
             text.replace("\"speed\"", "\"sped\""),
             text.replace("0.5", "1.5"),
+            text.replace("\"gpus\":4,", "\"gpus\":1,"),
             text.replace("speeds/1", "speeds/2"),
         ] {
             assert_ne!(wrong, text);
             assert!(SpeedTable::parse_json(&wrong, Path::new("s.json")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_refused_with_its_place() {
+        let law = r#"{"within_node": 0.7, "across_nodes": 0.2, "gpus_per_node": 8}"#;
+        let text = format!(
+            r#"{{"schema": "elastico.speeds/1", "name": "n", "speeds": [{{"workload": "a", "speed": 2}},
+            {{"workload": "a", "gpus": 2, "speed": 3}}], "laws": [{law}]}}"#
+        );
+        let parse = |text: &str| SpeedTable::parse_json(text, Path::new("s.json"));
+        assert!(parse(&format!("\u{feff}{text}")).is_ok());
+        let twice = format!("{law}, {law}");
+        for (from, to, why) in [
+            ("\"gpus\": 2", "\"gpus\": 1", "2 of `speeds`: the speed of `a` on 1 GPUs is listed twice"),
+            (
+                "\": 3",
+                "\": 0",
+                "2 of `speeds`: the speed of `a` is 0, it must be above 0, within 1e-9 and 1e12",
+            ),
+            (law, twice.as_str(), "2 of `laws`: the law for all others is listed twice"),
+        ] {
+            let error = parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert_eq!(error, format!("s.json: entry {why}"));
         }
     }
 }

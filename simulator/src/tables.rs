@@ -1,5 +1,6 @@
 //! Oracles: the truth that moves jobs, and the predictions that a policy plans with.
 
+use crate::error::short;
 use crate::{Error, SpeedTable};
 use elastico_core::Slowdown;
 use serde::{Deserialize, Serialize};
@@ -181,22 +182,44 @@ impl SlowdownTable {
     pub fn parse_json(text: &str, path: &Path) -> Result<Self, Error> {
         let document: Document = crate::document::json(text, path, "slowdown table")?;
         let mut table = Self::new(document.name);
-        for entry in document.pairs {
-            for value in [Some(entry.slowdown), entry.upper].into_iter().flatten() {
-                if value.get() > MOST_SLOWDOWN {
-                    let what = format!(
-                        "{}: the slowdown of `{}` beside `{}`",
-                        path.display(),
-                        entry.subject,
-                        entry.co_runner
-                    );
-                    return Err(Error::Number { what, value: value.get(), must: "at most a million" });
-                }
-            }
-            let device = entry.device.unwrap_or_default();
-            table.set_on(&device, &entry.subject, &entry.co_runner, entry.slowdown, entry.upper);
+        for (index, entry) in document.pairs.into_iter().enumerate() {
+            table.add(entry).map_err(|why| Error::Content {
+                path: path.into(),
+                line: None,
+                why: format!("entry {} of `pairs`: {why}", index + 1),
+                remedy: None,
+            })?;
         }
         Ok(table)
+    }
+
+    /// Adds an entry of a file, or says why it cannot be.
+    fn add(&mut self, entry: Entry) -> Result<(), String> {
+        let Entry { subject, co_runner, device, slowdown, upper } = entry;
+        let what = || {
+            let on = device.as_ref().map(|device| format!(" on {device}")).unwrap_or_default();
+            format!("the slowdown of `{subject}` beside `{co_runner}`{on}")
+        };
+        for value in [Some(slowdown), upper].into_iter().flatten() {
+            if value.get() > MOST_SLOWDOWN {
+                return Err(format!("{} is {}, it must be at most a million", what(), short(value.get())));
+            }
+        }
+        if let Some(upper) = upper.filter(|upper| upper.get() < slowdown.get()) {
+            return Err(format!(
+                "the upper bound of {} is {}, it must be at least the slowdown, {}",
+                what(),
+                short(upper.get()),
+                short(slowdown.get())
+            ));
+        }
+        let on = device.as_deref().unwrap_or_default();
+        let known = self.pairs.get(on).and_then(|rows| rows.get(&subject));
+        if known.is_some_and(|row| row.contains_key(&co_runner)) {
+            return Err(format!("{} is listed twice", what()));
+        }
+        self.set_on(on, &subject, &co_runner, slowdown, upper);
+        Ok(())
     }
 
     /// The table as a document.
@@ -273,9 +296,32 @@ mod tests {
             text.replace("1.2", "-1.2"),
             text.replace("1.3", "1e308"),
             text.replace("upper", "uper"),
+            text.replace("1.3", "1.19"),
+            text.replace("\"t4\"", "\"\""),
             text.replace("slowdowns/1", "x/1"),
         ] {
             assert!(SlowdownTable::parse_json(&wrong, Path::new("t.json")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_refused_with_its_place() {
+        let text = r#"{"schema": "elastico.slowdowns/1", "name": "n", "pairs": [
+            {"subject": "a", "co_runner": "b", "slowdown": 1.5, "device": "t4"},
+            {"subject": "a", "co_runner": "b", "slowdown": 1.7, "upper": 2.5}]}"#;
+        let parse = |text: &str| SlowdownTable::parse_json(text, Path::new("t.json"));
+        assert!(parse(&format!("\u{feff}{text}")).is_ok());
+        for (from, to, why) in [
+            ("2.5}", "2.5, \"device\": \"t4\"}", "the slowdown of `a` beside `b` on t4 is listed twice"),
+            (
+                "2.5",
+                "1.6",
+                "the upper bound of the slowdown of `a` beside `b` is 1.6, it must be at least the slowdown, 1.7",
+            ),
+            ("2.5", "1e300", "the slowdown of `a` beside `b` is 1e300, it must be at most a million"),
+        ] {
+            let error = parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert_eq!(error, format!("t.json: entry 2 of `pairs`: {why}"));
         }
     }
 }

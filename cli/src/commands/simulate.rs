@@ -101,6 +101,11 @@ impl Report {
     fn place(&self, scene: &Scene) -> anyhow::Result<Option<Artefacts>> {
         let Some(file) = &self.file else { return Ok(None) };
         let artefacts = Artefacts::files([("--report", file.as_path())], self.force, scene.inputs())?;
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if folder.is_some_and(|folder| !folder.is_dir()) {
+            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(anyhow::Error::new(missing).context(format!("cannot write `{}`", file.display())));
+        }
         artefacts.prove_writable()?;
         Ok(Some(artefacts))
     }
@@ -342,6 +347,13 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
                 return Err(usage(
                     format!("the policy `{}` is given twice", twice.name()),
                     "name each policy of --policies once",
+                ));
+            }
+            let mut known = BTreeSet::new();
+            if let Some(twice) = loads.iter().find(|load| !known.insert(load.to_bits())) {
+                return Err(usage(
+                    format!("the load {twice} is given twice"),
+                    "name each load of --loads once",
                 ));
             }
             let read = scene.read(policies.iter().find(|policy| policy.colocates()), talk)?;

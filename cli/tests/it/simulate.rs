@@ -100,6 +100,16 @@ fn pages_are_written_and_change_no_answer() {
     assert_eq!(code, Some(2));
     assert!(stderr.contains("exists already"), "{stderr}");
 
+    let report = format!("simulate run {scene} --policy fifo --report none/a/run.html");
+    let (code, _, stderr) = elastico(folder, &report);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.starts_with("error: cannot write `none/a/run.html`\n"), "{stderr}");
+    assert!(!folder.join("none").exists());
+    let twice = format!("simulate compare {scene} --policies fifo,srtf_oracle --loads 0.5,1,0.50");
+    let (code, _, stderr) = elastico(folder, &twice);
+    assert_eq!(code, Some(2));
+    assert!(stderr.starts_with("error: the load 0.5 is given twice"), "{stderr}");
+
     let compare = format!("simulate compare {scene} --policies fifo,srtf_oracle --seeds 3 --loads 0.5,1");
     let (code, json, stderr) = elastico(folder, &format!("{compare} --report compare.html"));
     assert_eq!(code, Some(0), "{stderr}");
@@ -141,6 +151,14 @@ fn a_campaign_and_a_predictor_become_a_simulation_and_a_page() {
     let (code, _, stderr) = elastico(folder, &make.replace("--out tables", "--out other --device a100-40gb"));
     assert_eq!(code, Some(2));
     assert!(stderr.contains("no pairs on `a100-40gb`") && stderr.contains("it has h100"), "{stderr}");
+    for limit in ["nan", "-1", "0", "0.2", "inf"] {
+        let (code, _, stderr) =
+            elastico(folder, &format!("{} --limit {limit}", make.replace("--out tables", "--out other")));
+        assert_eq!(code, Some(2), "{stderr}");
+        let expected = limit.replace("nan", "NaN");
+        assert!(stderr.starts_with(&format!("error: a limit of {expected} is no slowdown\n")), "{stderr}");
+    }
+    assert!(!folder.join("other").exists());
 
     let policies = "[\"fifo\", \"lucid\", \"elastico\", \"elastico_oracle\", \"elastico_no_pairs\"]";
     let spec = SPEC
@@ -159,6 +177,10 @@ fn a_campaign_and_a_predictor_become_a_simulation_and_a_page() {
     {
         assert!(page.contains(part), "{part}: {page}");
     }
+    let (code, _, stderr) = elastico(folder, "simulate headline sweep.toml --runs nowhere --out none.md");
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("the folder nowhere is not there"), "{stderr}");
+    assert!(!folder.join("nowhere").exists() && !folder.join("none.md").exists());
     let (code, _, stderr) =
         elastico(folder, "simulate headline sweep.toml --runs runs --out runs/runs.jsonl --force");
     assert_eq!(code, Some(2));

@@ -1,11 +1,12 @@
 use super::Policy;
+use crate::error::short;
 use crate::{Error, Round, Shape, Target};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 /// A program that is asked in every round: one line of JSON to its standard input, one line back.
@@ -24,7 +25,26 @@ pub(super) struct External {
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
-    lines: Receiver<std::io::Result<String>>,
+    lines: Receiver<Result<String, String>>,
+}
+
+/// The longest answer, bytes: that of a million jobs. A program that never ends its line must not fill the memory.
+const MOST_ANSWER: u64 = 16 << 20;
+
+/// The next line without its end; `None` where there is none.
+fn next_line(output: &mut impl BufRead) -> Option<Result<String, String>> {
+    let mut line = Vec::new();
+    if let Err(error) = output.take(MOST_ANSWER + 1).read_until(b'\n', &mut line) {
+        return Some(Err(format!("its answer cannot be read: {error}")));
+    }
+    let is_ended = line.pop_if(|last| *last == b'\n').is_some();
+    if line.is_empty() && !is_ended {
+        return None;
+    }
+    if line.len() as u64 > MOST_ANSWER {
+        return Some(Err("its answer has no end of line within 16 MiB".to_owned()));
+    }
+    Some(String::from_utf8(line).map_err(|_| "its answer is no UTF-8 text".to_owned()))
 }
 
 /// Closing its input asks the program to end; one that has not ended by then is killed, so that no run leaves one behind.
@@ -93,7 +113,7 @@ impl External {
     }
 
     fn wrong(&self, why: impl Into<String>) -> Error {
-        Error::External { command: self.command.clone(), why: why.into() }
+        Error::External { command: self.command.clone(), at_seconds: None, why: why.into() }
     }
 
     fn spawn(&self) -> Result<Program, Error> {
@@ -106,12 +126,15 @@ impl External {
             .spawn()
             .map_err(|error| self.wrong(format!("it cannot be started: {error}")))?;
         let input = child.stdin.take();
-        let (sender, lines) = channel();
+        // One answer at most waits to be taken: a program that talks without being asked must not fill the memory either.
+        let (sender, lines) = sync_channel(1);
         if let Some(output) = child.stdout.take() {
-            // A read has no time limit of its own; the thread ends with the program's output.
+            // A read has no time limit of its own; the thread ends with the program's output, or with its first fault.
             std::thread::spawn(move || {
-                for line in BufReader::new(output).lines() {
-                    if sender.send(line).is_err() {
+                let mut output = BufReader::new(output);
+                while let Some(line) = next_line(&mut output) {
+                    let is_last = line.is_err();
+                    if sender.send(line).is_err() || is_last {
                         return;
                     }
                 }
@@ -125,7 +148,7 @@ impl External {
             self.program = Some(self.spawn()?);
         }
         let command = &self.command;
-        let wrong = |why: String| Error::External { command: command.clone(), why };
+        let wrong = |why: String| Error::External { command: command.clone(), at_seconds: None, why };
         let Some(program) = self.program.as_mut() else { return Err(wrong("it is not running".to_owned())) };
         let mut line = state.to_string();
         line.push('\n');
@@ -134,7 +157,7 @@ impl External {
             .as_mut()
             .is_some_and(|input| input.write_all(line.as_bytes()).and_then(|()| input.flush()).is_ok());
         let answer = match program.lines.recv_timeout(self.timeout) {
-            Ok(answer) => answer.map_err(|error| wrong(format!("its answer cannot be read: {error}")))?,
+            Ok(answer) => answer.map_err(wrong)?,
             Err(RecvTimeoutError::Timeout) => {
                 return Err(wrong(format!("no answer within {} s", self.timeout.as_secs_f64())));
             }
@@ -224,6 +247,9 @@ impl External {
     }
 }
 
+/// A thousand times the latest submission.
+const LATEST_WAKE: f64 = 1e15;
+
 impl Policy for External {
     fn decide(&mut self, round: &mut Round<'_, '_>) {
         for job in round.arrived() {
@@ -237,8 +263,10 @@ impl Policy for External {
         let state = describe(round, is_first, self.jobs.values().copied().collect());
         let done = self.ask(&state).and_then(|actions| {
             let targets = self.targets(round, &actions.targets)?;
-            if actions.wake_at_seconds.is_some_and(|time| !time.is_finite()) {
-                return Err(self.wrong("wake_at_seconds must be finite"));
+            if let Some(time) = actions.wake_at_seconds.filter(|time| time.abs() > LATEST_WAKE) {
+                return Err(
+                    self.wrong(format!("wake_at_seconds is {}, it must be at most 1e15", short(time)))
+                );
             }
             Ok((targets, actions.wake_at_seconds))
         });
@@ -249,7 +277,12 @@ impl Policy for External {
                     round.wake_at(time);
                 }
             }
-            Err(error) => round.abort(error),
+            Err(mut error) => {
+                if let Error::External { at_seconds, .. } = &mut error {
+                    *at_seconds = Some(round.now());
+                }
+                round.abort(error);
+            }
         }
     }
 }

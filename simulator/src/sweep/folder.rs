@@ -52,7 +52,7 @@ impl SweepFolder {
         }
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
-        let length = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let length = whole_lines(&text);
         let inputs = folder.join(INPUTS);
         if length > 0 {
             if !resume {
@@ -71,6 +71,30 @@ impl SweepFolder {
             file.set_len(length as u64).map_err(failed)?;
         }
         Ok(Self { path, file, length: length as u64, done })
+    }
+
+    /// The finished runs of a sweep, of a folder that is left as it is. Another process may be adding to it.
+    ///
+    /// # Errors
+    /// A folder that no sweep has made, one of another sweep (with what differs), one without a finished run, or a line
+    /// that is no run.
+    pub fn runs(folder: &Path, sweep: &Sweep) -> Result<BTreeMap<Digest, SweepRun>, Error> {
+        let (path, inputs) = (folder.join(RUNS), folder.join(INPUTS));
+        let remedy = "name the folder that `elastico simulate sweep --out` has made";
+        if !folder.is_dir() {
+            return Err(refuse(folder, "is not there", remedy));
+        }
+        if !(path.is_file() && inputs.is_file()) {
+            return Err(refuse(folder, format!("holds no sweep: it lacks {INPUTS} or {RUNS}"), remedy));
+        }
+        compare(folder, &inputs, &sweep.description)?;
+        let text = std::fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
+        let runs = read(&path, &text[..whole_lines(&text)])?;
+        if runs.is_empty() {
+            let remedy = "wait for the first run of the sweep to finish, or name another folder";
+            return Err(refuse(folder, "has no finished run", remedy));
+        }
+        Ok(runs)
     }
 
     /// Finished runs by their keys. A run that failed is no part of it: it is done again.
@@ -94,6 +118,11 @@ impl SweepFolder {
         self.length += line.len() as u64;
         Ok(())
     }
+}
+
+/// Bytes up to the end of the last whole line.
+fn whole_lines(text: &[u8]) -> usize {
+    text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
 
 fn read(path: &Path, lines: &[u8]) -> Result<BTreeMap<Digest, SweepRun>, Error> {

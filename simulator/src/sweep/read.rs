@@ -49,6 +49,9 @@ impl Sweep {
                     clusters.push(cluster);
                     clusters.len() - 1
                 });
+                if own.contains(&index) {
+                    return Err(refuse(format!("the cluster `{text}` is listed twice")));
+                }
                 own.push(index);
             }
             parts.push(Part { clusters: own, loads: grid.loads, policies: grid.policies, seeds: grid.seeds });
@@ -65,7 +68,11 @@ impl Sweep {
                 }
                 let workloads = SyntheticWorkload::read(&files.file(&section.workloads)?)?;
                 let options = section.options();
-                options.check(&workloads).map_err(|error| refuse(format!("[synthetic]: {error}")))?;
+                let wrong = |error: Error| refuse(format!("[synthetic]: {error}"));
+                options.check(&workloads).map_err(wrong)?;
+                for cluster in &clusters {
+                    options.jobs(cluster).map_err(wrong)?;
+                }
                 Source::Mix(options, workloads)
             }
             (Some(_), Some(_)) => return Err(refuse("both [trace] and [synthetic] are given".into())),

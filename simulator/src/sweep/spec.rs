@@ -1,6 +1,6 @@
 //! The file that describes a sweep, `elastico.sweep/1`.
 
-use crate::error::check;
+use crate::error::{check, short};
 use crate::policies::PolicyKind;
 use crate::{Attempts, Error, MixOptions, Options, ReadOptions, TimeUnit, TraceFormat};
 use elastico_core::suggest;
@@ -289,6 +289,23 @@ impl Document {
 
     /// The parts of the grid, in the order of the file.
     pub(super) fn grids(&self) -> Result<Vec<Grid>, String> {
+        let grids = self.parts()?;
+        let rivals = || self.rivals.iter().flatten().map(|rival| rival.0.name());
+        if let Some(rival) = twice(rivals()) {
+            return Err(format!("the rival `{rival}` is listed twice"));
+        }
+        let runs = |name: &str| grids.iter().flat_map(|grid| &grid.policies).any(|own| own.name() == name);
+        if let Some(rival) = rivals().find(|rival| !runs(rival)) {
+            return Err(format!("the rival `{rival}` is not among the policies"));
+        }
+        if let Some(name) = self.name.as_ref().filter(|name| name.chars().count() > LONGEST_NAME) {
+            let length = name.chars().count();
+            return Err(format!("the name has {length} characters, it may have {LONGEST_NAME}"));
+        }
+        Ok(grids)
+    }
+
+    fn parts(&self) -> Result<Vec<Grid>, String> {
         let cells = if self.cell.is_empty() { vec![Cell::default()] } else { self.cell.clone() };
         cells
             .into_iter()
@@ -315,11 +332,18 @@ impl Document {
                     }
                 }
                 if let Some(load) = loads.iter().find(|load| !(load.is_finite() && **load > 0.0)) {
-                    return Err(format!("a load{} is {load}, it must be above 0", place()));
+                    return Err(format!("a load{} is {}, it must be above 0", place(), short(*load)));
                 }
-                let mut names = BTreeSet::new();
-                if let Some(twice) = policies.iter().find(|policy| !names.insert(policy.0.name())) {
-                    return Err(format!("the policy `{}`{} is listed twice", twice.0.name(), place()));
+                let doubled =
+                    |what: &str, name: String| format!("the {what} {name}{} is listed twice", place());
+                if let Some(load) = twice(loads.iter().map(|load| load.to_bits())) {
+                    return Err(doubled("load", short(f64::from_bits(load))));
+                }
+                if let Some(seed) = twice(seeds.iter().copied()) {
+                    return Err(doubled("seed", seed.to_string()));
+                }
+                if let Some(policy) = twice(policies.iter().map(|policy| policy.0.name())) {
+                    return Err(doubled("policy", format!("`{policy}`")));
                 }
                 if !policies.iter().any(|policy| policy.0.name() == self.baseline.0.name()) {
                     return Err(format!(
@@ -337,6 +361,15 @@ impl Document {
             })
             .collect()
     }
+}
+
+/// Characters of a name, as of every other name.
+const LONGEST_NAME: usize = 200;
+
+/// The first that was there before.
+fn twice<T: Ord + Clone>(items: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut known = BTreeSet::new();
+    items.into_iter().find(|item| !known.insert(item.clone()))
 }
 
 /// Reads a document so that a mistake is answered with its line, its column and the nearest field.

@@ -1,8 +1,8 @@
 //! A trace of training and offline inference, made from a seed.
 
 use super::sample::{accumulate, name, standard_normal};
-use super::{Trace, TraceJob};
-use crate::error::check;
+use super::{MOST_SECONDS, Trace, TraceJob};
+use crate::error::{check, check_within};
 use crate::{ClusterSpec, Error};
 use elastico_core::{Seed, WorkloadKind};
 use rand::RngExt;
@@ -38,6 +38,7 @@ impl SyntheticWorkload {
     /// # Errors
     /// As [`Self::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Vec<Self>, Error> {
+        let text = crate::document::unmarked(text);
         if text.trim_start().starts_with('[') {
             return crate::document::json(text, path, "list of workloads");
         }
@@ -133,11 +134,11 @@ impl MixOptions {
         check(|| "jobs_per_gpu".to_owned(), self.jobs_per_gpu, f64::MIN_POSITIVE, "above 0")?;
         let share = self.inference_share;
         within("inference_share", share, (0.0..=1.0).contains(&share), "within 0 and 1")?;
-        check(|| "median_seconds".to_owned(), self.median_seconds, f64::MIN_POSITIVE, "above 0")?;
+        check_duration("median_seconds", self.median_seconds, f64::MIN_POSITIVE, ABOVE_0)?;
         check(|| "sigma".to_owned(), self.sigma, 0.0, "0 or more")?;
         let [least, most] = self.clip_seconds;
-        check(|| "the start of clip_seconds".to_owned(), least, f64::MIN_POSITIVE, "above 0")?;
-        check(|| "the end of clip_seconds".to_owned(), most, least, "at least its start")?;
+        check_duration("the start of clip_seconds", least, f64::MIN_POSITIVE, ABOVE_0)?;
+        check_duration("the end of clip_seconds", most, least, "at least its start, and at most 1e12")?;
         for part in &self.training_gpus {
             check(|| "gpus of training_gpus".to_owned(), f64::from(part.gpus), 1.0, "1 or more")?;
             check(|| "weight of training_gpus".to_owned(), part.weight, 0.0, "0 or more")?;
@@ -156,6 +157,19 @@ impl MixOptions {
             return Err(Error::Nothing("inference workload"));
         }
         Ok(())
+    }
+
+    /// Jobs on a cluster.
+    ///
+    /// # Errors
+    /// More than any trace has.
+    pub(crate) fn jobs(&self, cluster: &ClusterSpec) -> Result<usize, Error> {
+        let count = (self.jobs_per_gpu * f64::from(cluster.gpus())).ceil();
+        let must = "small enough for at most 10 million jobs";
+        if count > MOST_JOBS {
+            return Err(Error::Number { what: "jobs_per_gpu".to_owned(), value: self.jobs_per_gpu, must });
+        }
+        Ok(count as usize)
     }
 
     /// The GPUs below which a draw in 0..1 falls, cut to the node.
@@ -213,12 +227,7 @@ impl Trace {
         let probability = options.probability(node);
         let [shortest, longest] = options.clip_seconds;
         let mut random = seed.stream("synthetic mix", &[]);
-        let count = (options.jobs_per_gpu * f64::from(cluster.gpus())).ceil();
-        if count > MOST_JOBS {
-            let must = "small enough for at most 10 million jobs";
-            return Err(Error::Number { what: "jobs_per_gpu".to_owned(), value: options.jobs_per_gpu, must });
-        }
-        let count = count as usize;
+        let count = options.jobs(cluster)?;
         let mut jobs = Vec::with_capacity(count);
         for index in 0..count {
             let is_inference = random.random::<f64>() < probability;
@@ -254,6 +263,12 @@ impl Trace {
         accumulate(&mut jobs);
         Self::new(format!("synthetic mix, seed {}", seed.0), jobs)?.at_load(load, cluster)
     }
+}
+
+const ABOVE_0: &str = "above 0, and at most 1e12";
+
+fn check_duration(what: &str, value: f64, least: f64, must: &'static str) -> Result<(), Error> {
+    check_within(|| what.to_owned(), value, least, MOST_SECONDS, must)
 }
 
 /// The chances, summed up, with which workloads are drawn so that their mean activity is `mean`: proportional to
@@ -382,6 +397,8 @@ mod tests {
         );
         assert!(parse("workload,kin,sm_active_ratio\na,training,0.5\n").contains("kin"));
         assert!(parse("[{\"workload\": 1}]").contains("list of workloads"));
+        // What an editor puts before the text changes nothing.
+        assert!(parse("\u{feff}[{\"workload\": 1}]").contains("list of workloads"));
         let cluster: ClusterSpec = "n1g8".parse().unwrap();
         let make = |options: &MixOptions| {
             Trace::synthetic_mix(options, &workloads(), 1.0, &cluster, Seed(1)).is_err()
@@ -389,6 +406,8 @@ mod tests {
         let usual = MixOptions::default();
         assert!(make(&MixOptions { inference_share: 1.5, ..usual.clone() }));
         assert!(make(&MixOptions { clip_seconds: [9.0, 3.0], ..usual.clone() }));
+        assert!(make(&MixOptions { clip_seconds: [9.0, 1e13], ..usual.clone() }));
+        assert!(make(&MixOptions { jobs_per_gpu: 1e9, ..usual.clone() }));
         assert!(make(&MixOptions { training_gpus: Vec::new(), ..usual }));
     }
 }

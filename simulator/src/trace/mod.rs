@@ -32,7 +32,6 @@ pub use throughputs::GavelThroughputs;
 pub use tiresias::TimeUnit;
 pub use token_rate::TokenRate;
 
-use crate::error::check;
 use crate::{ClusterSpec, Error};
 use elastico_core::units::Seconds;
 use elastico_core::{JobId, WorkloadKind};
@@ -227,14 +226,84 @@ impl fmt::Display for Warning {
     }
 }
 
-/// So late a duration of a second would be lost to rounding.
+/// The latest submission and the longest duration.
 const MOST_SECONDS: f64 = 1e12;
+
+/// The least part of the latest submission that a duration may be: a time there is known to 2e-16 of itself, so such a duration
+/// is known to 0.2 %, and a longer one better.
+const LEAST_PART: f64 = 1e-13;
+
+impl TraceJob {
+    /// Refuses numbers that cannot be.
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |field, value, must| Err(Error::Job { job: self.job.to_string(), field, value, must });
+        let submit = self.submit_seconds;
+        if !(0.0..=f64::MAX).contains(&submit) {
+            return refuse("submit_seconds", submit, "0 or more");
+        }
+        let duration = self.duration_seconds;
+        if !(f64::MIN_POSITIVE..=f64::MAX).contains(&duration) {
+            return refuse("duration_seconds", duration, "above 0");
+        }
+        for (field, value) in [("submit_seconds", submit), ("duration_seconds", duration)] {
+            if value > MOST_SECONDS {
+                return refuse(field, value, "at most 1e12: is the unit of time right?");
+            }
+        }
+        if self.gpus == 0 {
+            return refuse("gpus", 0.0, "1 or more");
+        }
+        if !(f64::MIN_POSITIVE..=MOST_WEIGHT).contains(&self.weight) {
+            return refuse("weight", self.weight, "above 0, and at most 1e9");
+        }
+        let range = self.gpu_range();
+        if !(1..=self.gpus).contains(range.start()) {
+            return refuse("gpus_min", f64::from(*range.start()), "at least 1 and at most gpus");
+        }
+        if *range.end() < self.gpus {
+            return refuse("gpus_max", f64::from(*range.end()), "at least gpus");
+        }
+        if let Some(share) = self.gpu_share_ratio
+            && !(share > 0.0 && share <= 1.0 && self.gpus == 1)
+        {
+            return refuse("gpu_share_ratio", share, "above 0, at most 1, and of a job with one GPU");
+        }
+        if let Some(bytes) = self.memory_bytes
+            && !(0.0..=MOST_BYTES).contains(&bytes)
+        {
+            return refuse("memory_bytes", bytes, "0 or more, and at most 1e15");
+        }
+        if let Some(ratio) = self.sm_active_ratio
+            && !(0.0..=1.0).contains(&ratio)
+        {
+            return refuse("sm_active_ratio", ratio, "within 0 and 1");
+        }
+        Ok(())
+    }
+}
+
+/// More than any job weighs against another.
+const MOST_WEIGHT: f64 = 1e9;
+
+/// More than any GPU has.
+const MOST_BYTES: f64 = 1e15;
+
+/// The first job whose duration is lost beside the time of the last submission.
+fn lost_to_rounding(jobs: &[TraceJob]) -> Option<&TraceJob> {
+    let least = last_submission(jobs) * LEAST_PART;
+    jobs.iter().find(|job| job.duration_seconds < least)
+}
+
+fn last_submission(jobs: &[TraceJob]) -> f64 {
+    jobs.iter().map(|job| job.submit_seconds).fold(0.0, f64::max)
+}
 
 impl Trace {
     /// A trace of jobs in any order.
     ///
     /// # Errors
-    /// No jobs, two of one name, or a number that cannot be.
+    /// No jobs, two of one name, or a number that cannot be: among them times beyond 1e12 s, and durations so short beside the
+    /// last submission that they are lost to rounding.
     pub fn new(name: impl Into<String>, mut jobs: Vec<TraceJob>) -> Result<Self, Error> {
         let name = name.into();
         if jobs.is_empty() {
@@ -242,41 +311,18 @@ impl Trace {
         }
         let mut names = BTreeSet::new();
         for job in &jobs {
-            let what = |number: &str| format!("{number} of job `{}`", job.job);
-            check(|| what("submit_seconds"), job.submit_seconds, 0.0, "0 or more")?;
-            if job.submit_seconds > MOST_SECONDS {
-                let (what, value) = (what("submit_seconds"), job.submit_seconds);
-                return Err(Error::Number { what, value, must: "at most 1e12: is the unit of time right?" });
-            }
-            check(|| what("duration_seconds"), job.duration_seconds, f64::MIN_POSITIVE, "above 0")?;
-            check(|| what("gpus"), f64::from(job.gpus), 1.0, "1 or more")?;
-            check(|| what("weight"), job.weight, f64::MIN_POSITIVE, "above 0")?;
-            let refuse = |number, value, must| Err(Error::Number { what: what(number), value, must });
-            let range = job.gpu_range();
-            if !(1..=job.gpus).contains(range.start()) {
-                return refuse("gpus_min", f64::from(*range.start()), "at least 1 and at most gpus");
-            }
-            if *range.end() < job.gpus {
-                return refuse("gpus_max", f64::from(*range.end()), "at least gpus");
-            }
-            if let Some(share) = job.gpu_share_ratio
-                && !(share > 0.0 && share <= 1.0 && job.gpus == 1)
-            {
-                return refuse("gpu_share_ratio", share, "above 0, at most 1, and of a job with one GPU");
-            }
-            if let Some(bytes) = job.memory_bytes
-                && !(bytes.is_finite() && bytes >= 0.0)
-            {
-                return refuse("memory_bytes", bytes, "0 or more");
-            }
-            if let Some(ratio) = job.sm_active_ratio
-                && !(0.0..=1.0).contains(&ratio)
-            {
-                return refuse("sm_active_ratio", ratio, "within 0 and 1");
-            }
+            job.check()?;
             if !names.insert(&job.job) {
                 return Err(Error::Duplicate { trace: name, job: job.job.to_string() });
             }
+        }
+        if let Some(job) = lost_to_rounding(&jobs) {
+            return Err(Error::Job {
+                job: job.job.to_string(),
+                field: "duration_seconds",
+                value: job.duration_seconds,
+                must: "at least 1e-13 of the last submit_seconds, or it is lost to rounding",
+            });
         }
         let mut warnings = Vec::new();
         if !jobs.is_sorted_by(|a, b| a.submit_seconds <= b.submit_seconds) {

@@ -74,8 +74,7 @@ impl Trace {
         let (options, guess) = choose(&String::from_utf8_lossy(&head), path, options)?;
         let trace = if options.format == Some(TraceFormat::Philly) {
             // The log has a hundred megabytes: it is never in memory as a whole.
-            let file = std::fs::File::open(path).map_err(failed)?;
-            philly::read_log(std::io::BufReader::new(file), path, options.attempts)
+            philly::read_log(crate::document::open(path)?, path, options.attempts)
         } else {
             parse(&crate::document::read(path)?, path, &options)
         }?;
@@ -94,6 +93,7 @@ impl Trace {
 }
 
 fn parse(text: &str, path: &Path, options: &ReadOptions) -> Result<Trace, Error> {
+    let text = crate::document::unmarked(text);
     match options.format {
         Some(TraceFormat::Tiresias) => Trace::parse_tiresias(text, path, options.time_unit),
         Some(TraceFormat::Gavel) => gavel::parse(text, path, options),

@@ -162,7 +162,7 @@ fn mooncake(text: &str, path: &Path) -> Result<Requests, Error> {
                     path: path.into(),
                     line,
                     column: field.to_owned(),
-                    why: format!("{value} must be finite and 0 or more"),
+                    why: format!("{} must be finite and 0 or more", crate::error::short(value)),
                 });
             }
         }

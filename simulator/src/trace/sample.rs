@@ -1,7 +1,7 @@
 //! Traces made from a seed: resampled from a real one, or from scratch.
 
-use super::{Trace, TraceJob};
-use crate::error::check;
+use super::{MOST_SECONDS, Trace, TraceJob, last_submission, lost_to_rounding};
+use crate::error::{check, check_within};
 use crate::{ClusterSpec, Error};
 use elastico_core::{JobId, Seed};
 use rand::{Rng, RngExt};
@@ -31,7 +31,8 @@ impl Trace {
     /// No jobs or workloads, or a load or duration that cannot be.
     pub fn synthetic(options: &SyntheticOptions, seed: Seed) -> Result<Self, Error> {
         check(|| "the load".to_owned(), options.load, f64::MIN_POSITIVE, "above 0")?;
-        check(|| "the median duration".to_owned(), options.median_seconds, f64::MIN_POSITIVE, "above 0")?;
+        let (median, must) = (options.median_seconds, "above 0, and at most 1e12");
+        check_within(|| "the median duration".to_owned(), median, f64::MIN_POSITIVE, MOST_SECONDS, must)?;
         if options.workloads.is_empty() {
             return Err(Error::Nothing("workload"));
         }
@@ -83,7 +84,7 @@ impl Trace {
     /// A trace whose jobs all arrive at once has no gaps to stretch and stays as it is.
     ///
     /// # Errors
-    /// A load that is not above 0.
+    /// A load that is not above 0, or so small that the trace becomes too long for its times to be told apart.
     pub fn at_load(&self, load: f64, cluster: &ClusterSpec) -> Result<Self, Error> {
         check(|| "the load".to_owned(), load, f64::MIN_POSITIVE, "above 0")?;
         let now = self.load(cluster);
@@ -91,6 +92,15 @@ impl Trace {
         if now.is_finite() {
             for job in &mut stretched.jobs {
                 job.submit_seconds *= now / load;
+            }
+            let last_seconds = last_submission(&stretched.jobs);
+            let why = if last_seconds <= MOST_SECONDS {
+                lost_to_rounding(&stretched.jobs).map(|_| "the shortest jobs are lost to rounding there")
+            } else {
+                Some("they may be at most 1e12")
+            };
+            if let Some(why) = why {
+                return Err(Error::Stretched { load, last_seconds, why });
             }
         }
         Ok(stretched)
@@ -139,6 +149,26 @@ mod tests {
         let again = trace.at_load(1.6, &options().cluster).unwrap();
         assert!((again.span().get() * 2.0 - trace.span().get()).abs() < 1e-6);
         assert!(trace.at_load(f64::NAN, &options().cluster).is_err());
+    }
+
+    #[test]
+    fn a_load_beyond_what_times_can_tell_apart_is_refused() {
+        let cluster = options().cluster;
+        let job =
+            |name: &str, submit, duration| TraceJob::new(JobId::new(name).unwrap(), "a", 1, submit, duration);
+        let trace = Trace::new("t", vec![job("a", 0.0, 64.0), job("b", 100.0, 1e-3)]).unwrap();
+        // 64 GPU-seconds in 100 s on 64 GPUs are a load of 0.01.
+        for (load, last, expected) in [
+            (1e-16, 1e16, "s, and they may be at most 1e12"),
+            (1e-11, 1e11, "s, and the shortest jobs are lost to rounding there"),
+        ] {
+            let error = trace.at_load(load, &cluster).unwrap_err();
+            let Error::Stretched { last_seconds, .. } = &error else { panic!("{error}") };
+            assert!((last_seconds / last - 1.0).abs() < 1e-4, "{error}");
+            let text = error.to_string();
+            assert!(text.starts_with("a load of 1e-1") && text.ends_with(expected), "{text}");
+        }
+        assert!(trace.at_load(1e-8, &cluster).is_ok());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Parts of a trace, and traces put together; everything drawn comes from a seed.
 
-use super::{Trace, TraceJob};
+use super::{LEAST_PART, Trace, TraceJob};
 use crate::Error;
 use crate::error::check;
 use elastico_core::{JobId, Seed};
@@ -97,7 +97,8 @@ impl Trace {
             if job.gpu_seconds() > rest {
                 job.duration_seconds *= rest / job.gpu_seconds();
             }
-            if job.duration_seconds < f64::MIN_POSITIVE {
+            // What is left would be lost to rounding.
+            if job.duration_seconds < ((first + span) * LEAST_PART).max(f64::MIN_POSITIVE) {
                 break;
             }
             work += job.gpu_seconds();

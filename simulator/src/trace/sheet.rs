@@ -1,6 +1,7 @@
 //! A CSV file with a header, and errors that name file, line and column.
 
 use super::{TraceJob, Warning, date};
+use crate::error::short;
 use crate::{Error, Trace};
 use elastico_core::{JobId, suggest};
 use std::path::Path;
@@ -124,8 +125,10 @@ impl Row<'_> {
 pub(super) fn number(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=MOST).contains(&value) => Ok(value),
-        Ok(value) if value > MOST && value.is_finite() => Err(format!("{value} is beyond any real value")),
-        Ok(value) => Err(format!("{value} must be finite and 0 or more")),
+        Ok(value) if value > MOST && value.is_finite() => {
+            Err(format!("{} is beyond any real value", short(value)))
+        }
+        Ok(value) => Err(format!("{} must be finite and 0 or more", short(value))),
         Err(_) => Err(format!("`{text}` is no number")),
     }
 }
@@ -179,7 +182,10 @@ impl Jobs {
         for job in &mut self.list {
             job.submit_seconds -= first;
         }
-        let mut trace = Trace::new(name(path), self.list)?;
+        let mut trace = Trace::new(name(path), self.list).map_err(|error| match error {
+            Error::Job { .. } => error.in_file(path, None),
+            other => other,
+        })?;
         self.warnings.append(&mut trace.warnings);
         trace.warnings = self.warnings;
         Ok(trace)

@@ -31,18 +31,48 @@ fn the_example_in_python_decides() {
 
 #[test]
 fn a_program_that_fails_gives_one_clear_error() {
-    let error = |command: &str| run(command, 0.3).unwrap_err();
+    let error =
+        |command: &str| run(command, if command == "cat /dev/zero" { 60.0 } else { 0.3 }).unwrap_err();
     for (command, expected) in [
         ("no-such-program-at-all", "it cannot be started"),
         ("false", "it ended"),
         ("sleep 30", "no answer within 0.3 s"),
         // It repeats the question.
-        ("cat", "its answer is no elastico.policy-actions/1"),
+        ("cat", "failed at 0 s of the simulation: its answer is no elastico.policy-actions/1"),
+        // It never ends its line.
+        ("cat /dev/zero", "its answer has no end of line within 16 MiB"),
         (" ", "the command is empty"),
     ] {
         let error = error(command);
         let text = error.to_string();
         assert!(text.contains(expected), "{command}: {text}");
         assert!(error.hint().unwrap().contains("elastico.policy-round/1"));
+    }
+}
+
+/// A program in the shell that answers each round with the next of these lines.
+fn answers(folder: &std::path::Path, lines: &[&str]) -> String {
+    let script = folder.join("policy.sh");
+    let says: Vec<String> = lines.iter().map(|line| format!("read -r state\necho '{line}'\n")).collect();
+    std::fs::write(&script, says.concat()).unwrap();
+    format!("sh {}", script.display())
+}
+
+#[test]
+fn a_mistake_is_told_with_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let target =
+        |target: &str| format!(r#"{{"schema": "elastico.policy-actions/1", "targets": [{target}]}}"#);
+    let first = target(r#"{"job": "large", "do": "alone"}"#);
+    for (second, expected) in [
+        (
+            r#"{"job": "wild", "do": "wait"}"#,
+            "its answer names the job `wild`, which is not here, did you mean `wide`?",
+        ),
+        (r#"{"job": "wide", "do": "alone", "gpus": 9}"#, "job `wide` cannot run on 9 GPUs there"),
+    ] {
+        let command = answers(folder.path(), &[&first, &target(second)]);
+        let text = run(&command, 10.0).unwrap_err().to_string();
+        assert!(text.ends_with(&format!("failed at 10 s of the simulation: {expected}")), "{text}");
     }
 }

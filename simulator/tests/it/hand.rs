@@ -133,6 +133,22 @@ fn errors_say_what_to_do() {
     let error = simulate(&trace, &cluster, &PolicyKind::Fifo, None, &Options::default()).unwrap_err();
     assert_eq!(error.to_string(), "job `a` asks for 9 GPUs, the largest pool has 8");
     assert!(error.hint().is_some());
+    let pools: ClusterSpec = "v100:n1g4,k80:n2g8".parse().unwrap();
+    for (gpus, devices, expected) in [
+        (
+            8,
+            ["v100", "p100"],
+            "asks for 8 GPUs and may run on v100, p100 only, the largest pool of these has 4",
+        ),
+        (17, ["v100", "k80"], "asks for 17 GPUs, the largest pool has 16"),
+        (1, ["h100", "p100"], "may run on h100, p100 only, and the cluster has no pool of these"),
+    ] {
+        let mut bound = job("a", "x", gpus, 0.0, 1.0);
+        bound.devices = devices.map(str::to_owned).to_vec();
+        let trace = Trace::new("t", vec![bound]).unwrap();
+        let error = simulate(&trace, &pools, &PolicyKind::Fifo, None, &Options::default()).unwrap_err();
+        assert_eq!(error.to_string(), format!("job `a` {expected}"));
+    }
     assert!(PolicyKind::parse("fifoo").unwrap_err().to_string().contains("did you mean `fifo`?"));
     let elastico = PolicyKind::parse("greedy_pairs").unwrap();
     let small = Trace::new("t", vec![job("a", "x", 1, 0.0, 1.0)]).unwrap();

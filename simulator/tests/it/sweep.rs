@@ -190,12 +190,33 @@ fn a_folder_is_for_one_sweep_and_one_process() {
 
     let open = SweepFolder::open(&folder, &sweep, true).unwrap();
     assert!(refused(&sweep, true).ends_with("is in use by another sweep"));
+    // Whoever only reads the runs disturbs nobody.
+    assert_eq!(SweepFolder::runs(&folder, &sweep).unwrap(), *open.done());
     drop(open);
     let journal = folder.join("runs.jsonl");
     let line = fs::read_to_string(&journal).unwrap();
     fs::write(&journal, line.replacen("\"seed\"", "\"sed\"", 1)).unwrap();
     let text = refused(&sweep, true);
     assert!(text.contains("runs.jsonl, line 1: no finished run"), "{text}");
+}
+
+#[test]
+fn runs_are_only_read_from_the_folder_of_the_sweep() {
+    let place = inputs();
+    let sweep = read(place.path(), SPEC);
+    let refused = |name: &str| {
+        let error = SweepFolder::runs(&place.path().join(name), &sweep).unwrap_err();
+        assert!(elastico_core::Hint::hint(&error).is_some());
+        error.to_string()
+    };
+    assert!(refused("nowhere").ends_with("is not there"));
+    assert!(!place.path().join("nowhere").exists());
+    assert!(refused("").ends_with("holds no sweep: it lacks sweep.json or runs.jsonl"));
+    into_folder(&sweep, &place.path().join("empty"), false, 0);
+    assert!(refused("empty").ends_with("has no finished run"));
+    let other = read(place.path(), &SPEC.replace("seeds = 4", "seeds = 5"));
+    into_folder(&other, &place.path().join("other"), false, 1);
+    assert!(refused("other").contains("holds runs of another sweep"));
 }
 
 #[test]
@@ -243,6 +264,15 @@ fn a_wrong_description_gets_one_clear_error() {
         wrong("[0.6, 0.95]", "[0.6, 1.95]"),
         wrong("[synthetic]", "[trace]\nfile = \"x\"\n[synthetic]"),
         wrong("[tables]", "[options]\nrestart_second = 3\n[tables]"),
+        wrong("[tables]", "[options]\nrestart_seconds = 1e300\n[tables]"),
+        wrong("clusters =", "rivals = [\"las\"]\nclusters ="),
+        wrong("clusters =", "rivals = [\"srtf_oracle\", \"srtf_oracle\"]\nclusters ="),
+        wrong("seeds = 4", "seeds = [3, 1, 3]"),
+        wrong("loads = [0.8, 1.4]", "loads = [0.8, 0.80]"),
+        wrong("[\"n2g8\"]", "[\"n2g8\", \"n02g8\"]"),
+        wrong("jobs_per_gpu = 25", "jobs_per_gpu = 1000000000"),
+        wrong("median_seconds = 900", "clip_seconds = [1, 1e300]"),
+        wrong("baseline =", &format!("name = \"{}\"\nbaseline =", "x".repeat(201))),
     ];
     insta::assert_snapshot!(all.join("\n"));
 }

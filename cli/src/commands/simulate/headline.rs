@@ -56,8 +56,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         ));
     }
     let sweep = Sweep::read(&arguments.sweep)?;
-    let folder = SweepFolder::open(&arguments.runs, &sweep, true)?;
-    let summary = sweep.summary(folder.done());
+    let summary = sweep.summary(&SweepFolder::runs(&arguments.runs, &sweep)?);
     artefacts.write(&[page(&summary).as_bytes()])?;
     talk.say(format!(
         "{} of {} runs stand in `{}`",

@@ -2,10 +2,10 @@
 
 use crate::artefacts::Artefacts;
 use crate::commands::predict::Model;
-use crate::failure::{Ending, usage};
+use crate::failure::{Ending, check_limit, usage};
 use crate::output::{self, Format, Talk};
 use anyhow::Context as _;
-use elastico_core::{SharingMode, WorkloadId, WorkloadKind};
+use elastico_core::{SharingMode, WorkloadId, WorkloadKind, chip};
 use elastico_datasets::{Dataset, pair_summaries};
 use elastico_models::WorkloadProfile;
 use elastico_placement::{Cluster, PairTable};
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     device: Option<String>,
 
     /// Slowdown up to which a mode counts as safe when one is chosen for a pair
-    #[arg(long, default_value_t = 1.5, value_name = "RATIO")]
+    #[arg(long, default_value_t = 1.5, allow_negative_numbers = true, value_name = "RATIO")]
     limit: f64,
 
     /// The folder for truth.json, planner.json and workloads.csv
@@ -45,6 +45,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
+    check_limit(arguments.limit)?;
     let [truth, planner, workloads] =
         ["truth.json", "planner.json", "workloads.csv"].map(|name| arguments.out.join(name));
     let files = [("--out", truth.as_path()), ("--out", planner.as_path()), ("--out", workloads.as_path())];
@@ -133,7 +134,7 @@ fn one_device<'a>(wanted: Option<&str>, devices: impl Iterator<Item = &'a str>) 
     let devices: BTreeSet<&str> = devices.collect();
     // Campaigns address a simulated GPU as sim:CHIP; the dataset has its chip.
     let wanted = wanted.map(|wanted| wanted.strip_prefix("sim:").unwrap_or(wanted));
-    match wanted {
+    let device = match wanted {
         Some(wanted) if devices.contains(wanted) => Ok(wanted.to_owned()),
         Some(wanted) => Err(usage(
             format!("the dataset has no pairs on `{wanted}`"),
@@ -144,7 +145,14 @@ fn one_device<'a>(wanted: Option<&str>, devices: impl Iterator<Item = &'a str>) 
             format!("the dataset has pairs on {} devices", devices.len()),
             format!("choose one with --device: {}", devices.into_iter().collect::<Vec<_>>().join(", ")),
         )),
+    }?;
+    if chip(&device).is_none() {
+        return Err(usage(
+            format!("the device of the dataset, `{device}`, is no GPU that is known here"),
+            "a simulation needs a campaign on a GPU, cuda:N, or on a simulated one such as sim:h100",
+        ));
     }
+    Ok(device)
 }
 
 fn answer(chosen: &ChosenModes, arguments: &Arguments) -> serde_json::Value {
@@ -170,4 +178,26 @@ fn table(chosen: &ChosenModes, names: &[String; 2], limit: f64) -> Table {
     table.push(vec!["sides of these above the limit in truth".into(), chosen.harmed_sides_total.into()]);
     table.push(vec!["mean error of the prediction, ratio".into(), Value::number(chosen.error_mean_ratio, 4)]);
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_is_a_gpu_of_the_dataset() {
+        let device = |wanted, devices: &[&str]| {
+            one_device(wanted, devices.iter().copied()).map_err(|error| error.to_string())
+        };
+        assert_eq!(device(None, &["h100"]).as_deref(), Ok("h100"));
+        assert_eq!(device(Some("sim:h100"), &["h100", "a100-40gb"]).as_deref(), Ok("h100"));
+        for (wanted, devices, expected) in [
+            (None, &["cpu"][..], "the device of the dataset, `cpu`, is no GPU that is known here"),
+            (Some("cpu"), &["cpu", "h100"], "the device of the dataset, `cpu`, is no GPU that is known here"),
+            (Some("v100"), &["h100"], "the dataset has no pairs on `v100`"),
+            (None, &["h100", "v100"], "the dataset has pairs on 2 devices"),
+        ] {
+            assert_eq!(device(wanted, devices), Err(expected.to_owned()));
+        }
+    }
 }
