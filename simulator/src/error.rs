@@ -140,7 +140,7 @@ pub enum Error {
         must: &'static str,
     },
     /// A load at which the times of a trace are no longer told apart.
-    #[error("a load of {} stretches the submissions to {} s, and {why}", short(*load), short(*last_seconds))]
+    #[error("a load of {} stretches the submissions to {last_seconds:.1e} s, and {why}", short(*load))]
     Stretched {
         /// The load.
         load: f64,

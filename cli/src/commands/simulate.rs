@@ -11,6 +11,7 @@ use super::trace::{self, Reading, Selection};
 use crate::artefacts::Artefacts;
 use crate::failure::{Ending, usage};
 use crate::output::{self, Format, Talk};
+use anyhow::Context as _;
 use clap::Subcommand;
 use elastico_core::Seed;
 use elastico_simulator::{
@@ -101,10 +102,9 @@ impl Report {
     fn place(&self, scene: &Scene) -> anyhow::Result<Option<Artefacts>> {
         let Some(file) = &self.file else { return Ok(None) };
         let artefacts = Artefacts::files([("--report", file.as_path())], self.force, scene.inputs())?;
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if folder.is_some_and(|folder| !folder.is_dir()) {
-            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-            return Err(anyhow::Error::new(missing).context(format!("cannot write `{}`", file.display())));
+        // No folder is made for it.
+        if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::metadata(folder).with_context(|| format!("cannot write `{}`", file.display()))?;
         }
         artefacts.prove_writable()?;
         Ok(Some(artefacts))

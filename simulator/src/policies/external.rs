@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 /// A program that is asked in every round: one line of JSON to its standard input, one line back.
@@ -24,7 +24,7 @@ pub(super) struct External {
 #[derive(Debug)]
 struct Program {
     child: Child,
-    input: Option<ChildStdin>,
+    questions: Option<SyncSender<String>>,
     lines: Receiver<Result<String, String>>,
 }
 
@@ -50,7 +50,7 @@ fn next_line(output: &mut impl BufRead) -> Option<Result<String, String>> {
 /// Closing its input asks the program to end; one that has not ended by then is killed, so that no run leaves one behind.
 impl Drop for Program {
     fn drop(&mut self) {
-        drop(self.input.take());
+        drop(self.questions.take());
         for _ in 0..20 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
@@ -125,7 +125,17 @@ impl External {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| self.wrong(format!("it cannot be started: {error}")))?;
-        let input = child.stdin.take();
+        // A write has no time limit of its own either, where the program reads nothing.
+        let (questions, asked) = sync_channel::<String>(1);
+        if let Some(mut input) = child.stdin.take() {
+            std::thread::spawn(move || {
+                for question in asked {
+                    if input.write_all(question.as_bytes()).and_then(|()| input.flush()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
         // One answer at most waits to be taken: a program that talks without being asked must not fill the memory either.
         let (sender, lines) = sync_channel(1);
         if let Some(output) = child.stdout.take() {
@@ -140,7 +150,7 @@ impl External {
                 }
             });
         }
-        Ok(Program { child, input, lines })
+        Ok(Program { child, questions: Some(questions), lines })
     }
 
     fn ask(&mut self, state: &Value) -> Result<Actions, Error> {
@@ -152,10 +162,12 @@ impl External {
         let Some(program) = self.program.as_mut() else { return Err(wrong("it is not running".to_owned())) };
         let mut line = state.to_string();
         line.push('\n');
-        let is_sent = program
-            .input
-            .as_mut()
-            .is_some_and(|input| input.write_all(line.as_bytes()).and_then(|()| input.flush()).is_ok());
+        let is_sent = match program.questions.as_ref().map(|questions| questions.try_send(line)) {
+            Some(Err(TrySendError::Full(_))) => {
+                return Err(wrong("it answers without reading what it is asked".to_owned()));
+            }
+            sent => sent.is_some_and(|sent| sent.is_ok()),
+        };
         let answer = match program.lines.recv_timeout(self.timeout) {
             Ok(answer) => answer.map_err(wrong)?,
             Err(RecvTimeoutError::Timeout) => {

@@ -90,6 +90,18 @@ impl Sweep {
             sections.iter().filter_map(|name| Some((*name, spec.get(name)?))).collect();
         let scene =
             Scene { source, inputs, description: json!({ "sections": described, "digests": files.digests }) };
+        for part in &parts {
+            for load in part.loads.iter().flatten().filter(|load| **load < SUSPICIOUS_LOAD) {
+                for cluster in &part.clusters {
+                    let seed = part.seeds.first().copied().unwrap_or_default();
+                    if let Err(error @ Error::Stretched { .. }) =
+                        scene.trace(&clusters[*cluster], Some(*load), seed)
+                    {
+                        return Err(refuse(error.to_string()));
+                    }
+                }
+            }
+        }
         let names: Vec<String> = clusters.iter().map(ToString::to_string).collect();
         let description = json!({
             "schema": "elastico.sweep_inputs/1",
@@ -175,6 +187,9 @@ impl Sweep {
         Ok(Self { name, baseline: baseline.to_owned(), rivals, clusters, scene, options, runs, description })
     }
 }
+
+/// A trace is made ahead of its run only for a load below this: others can hardly make one too long.
+const SUSPICIOUS_LOAD: f64 = 1e-3;
 
 /// Files beside the description, and what is in them.
 struct Files {

@@ -4,11 +4,16 @@ use elastico_core::{Hint, JobId};
 use elastico_simulator::{Error, Options, PolicyKind, Simulation, Trace, TraceJob, simulate};
 use std::process::Command;
 
+fn job(name: &str, gpus: u32, submit: f64, duration: f64) -> TraceJob {
+    TraceJob::new(JobId::new(name).unwrap(), "a", gpus, submit, duration)
+}
+
 fn run(command: &str, timeout_seconds: f64) -> Result<Simulation, Error> {
-    let job = |name: &str, gpus, submit, duration| {
-        TraceJob::new(JobId::new(name).unwrap(), "a", gpus, submit, duration)
-    };
     let jobs = vec![job("large", 2, 0.0, 100.0), job("wide", 2, 10.0, 50.0), job("small", 1, 20.0, 30.0)];
+    run_jobs(jobs, command, timeout_seconds)
+}
+
+fn run_jobs(jobs: Vec<TraceJob>, command: &str, timeout_seconds: f64) -> Result<Simulation, Error> {
     let trace = Trace::new("by hand", jobs).unwrap();
     let policy = PolicyKind::External { name: format!("external:{command}"), timeout_seconds };
     let options = Options { keep_jobs: true, ..Options::default() };
@@ -75,4 +80,20 @@ fn a_mistake_is_told_with_its_time() {
         let text = run(&command, 10.0).unwrap_err().to_string();
         assert!(text.ends_with(&format!("failed at 10 s of the simulation: {expected}")), "{text}");
     }
+}
+
+#[test]
+fn a_program_that_reads_nothing_holds_up_nobody() {
+    // More than a pipe holds.
+    let jobs = |gap: f64| -> Vec<TraceJob> {
+        (0..1000).map(|index| job(&format!("job-{index}"), 1, f64::from(index) * gap, 50.0)).collect()
+    };
+    let text = run_jobs(jobs(0.0), "sleep 30", 0.3).unwrap_err().to_string();
+    assert!(text.ends_with("no answer within 0.3 s"), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("deaf.sh");
+    let nothing = r#"{"schema": "elastico.policy-actions/1", "targets": []}"#;
+    std::fs::write(&script, format!("while echo '{nothing}'; do :; done\n")).unwrap();
+    let text = run_jobs(jobs(1.0), &format!("sh {}", script.display()), 10.0).unwrap_err().to_string();
+    assert!(text.ends_with("it answers without reading what it is asked"), "{text}");
 }

@@ -269,6 +269,7 @@ fn a_wrong_description_gets_one_clear_error() {
         wrong("clusters =", "rivals = [\"srtf_oracle\", \"srtf_oracle\"]\nclusters ="),
         wrong("seeds = 4", "seeds = [3, 1, 3]"),
         wrong("loads = [0.8, 1.4]", "loads = [0.8, 0.80]"),
+        wrong("loads = [0.8, 1.4]", "loads = [0.8, 1e-300]"),
         wrong("[\"n2g8\"]", "[\"n2g8\", \"n02g8\"]"),
         wrong("jobs_per_gpu = 25", "jobs_per_gpu = 1000000000"),
         wrong("median_seconds = 900", "clip_seconds = [1, 1e300]"),
