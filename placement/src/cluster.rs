@@ -207,10 +207,9 @@ impl Cluster {
     /// # Errors
     /// [`Error::Unknown`] with the nearest id.
     pub fn get(&self, id: &str) -> Result<&Pool, Error> {
-        self.pool.iter().find(|pool| pool.id.as_str() == id).ok_or_else(|| Error::Unknown {
-            what: "pool",
-            name: id.to_owned(),
-            suggestion: suggest(id, self.pool.iter().map(|pool| pool.id.as_str())).map(str::to_owned),
-        })
+        self.pool
+            .iter()
+            .find(|pool| pool.id.as_str() == id)
+            .ok_or_else(|| Error::unknown("pool", id, self.pool.iter().map(|pool| pool.id.as_str())))
     }
 }

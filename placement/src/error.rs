@@ -1,6 +1,7 @@
 //! What can go wrong, and where.
 
-use elastico_core::{Hint, JobId};
+use elastico_core::{Hint, JobId, suggest};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Why an input was refused.
@@ -64,6 +65,18 @@ pub enum Error {
         name: String,
         /// The nearest name.
         suggestion: Option<String>,
+        /// What there is, in words: the first few.
+        known: String,
+    },
+    /// A pool that cannot have so many GPUs more or fewer.
+    #[error("pool `{pool}` has {has} GPU{}, {}", if *has == 1 { "" } else { "s" }, resized(*change))]
+    Resize {
+        /// The pool.
+        pool: String,
+        /// GPUs that it has.
+        has: u32,
+        /// GPUs to add, or to remove where negative.
+        change: i64,
     },
     /// A new job whose id another job has.
     #[error("there is a job `{id}` already")]
@@ -121,6 +134,50 @@ pub enum Error {
     },
 }
 
+/// Letters of a name that a message repeats, and names that a hint lists.
+const LONGEST: usize = 200;
+const LISTED: usize = 5;
+
+fn resized(change: i64) -> String {
+    if change < 0 {
+        format!("{} cannot be removed", change.unsigned_abs())
+    } else {
+        format!("with {change} more it would have over a million")
+    }
+}
+
+impl Error {
+    /// A name that none of those that there are is.
+    pub(crate) fn unknown<'a>(
+        what: &'static str,
+        name: &str,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let (mut listed, mut seen) = (Vec::new(), BTreeSet::new());
+        for known in names {
+            if seen.insert(known) && listed.len() < LISTED {
+                listed.push(format!("`{known}`"));
+            }
+        }
+        let known = match (listed.as_slice(), seen.len()) {
+            ([], _) => format!("there is no {what} at all"),
+            ([only], _) => format!("the only {what} is {only}"),
+            ([all @ .., last], count) if count == listed.len() => {
+                format!("the {what}s are {} and {last}", all.join(", "))
+            }
+            (first, count) => {
+                format!("the {what}s are {} and {} more", first.join(", "), count - first.len())
+            }
+        };
+        // What is longer than any name is like none of them.
+        let (name, suggestion) = match name.char_indices().nth(LONGEST) {
+            Some((end, _)) => (format!("{}…", &name[..end]), None),
+            None => (name.to_owned(), suggest(name, seen.iter().copied()).map(str::to_owned)),
+        };
+        Self::Unknown { what, name, suggestion, known }
+    }
+}
+
 impl Hint for Error {
     fn hint(&self) -> Option<String> {
         match self {
@@ -128,6 +185,11 @@ impl Hint for Error {
                 Some(format!("did you mean `{near}`?"))
             }
             Self::Value { suggestion, .. } => suggestion.as_deref().map(str::to_owned),
+            Self::Unknown { known, .. } => Some(known.clone()),
+            Self::Resize { pool, has, change } if *change < 0 => {
+                Some(format!("remove at most {has}, or all of them with `{pool}:all`"))
+            }
+            Self::Resize { .. } => Some("add fewer".to_owned()),
             Self::Duplicate { .. } => Some("give the new job another id".to_owned()),
             Self::NoListPrice { .. } => {
                 Some("give every pool its price_per_gpu_hour in cluster.toml".to_owned())

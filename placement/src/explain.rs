@@ -1,5 +1,9 @@
 //! Why a job is where it is.
 
+mod partners;
+
+pub use partners::PricedPartner;
+
 use crate::Error;
 use crate::allocate::Allocator;
 use crate::instance::Instance;
@@ -11,8 +15,9 @@ use crate::report::Teller;
 use crate::resources::{RESOURCES, Resource, Resources, cost};
 use crate::settings::{self, Settings};
 use crate::shapes::{Dropped, Origin};
-use elastico_core::{JobId, PoolId, SharingMode};
+use elastico_core::{JobId, PoolId};
 use elastico_models::Profiles;
+use partners::Partners;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,26 +53,13 @@ pub struct PricedShape {
     /// What each resource adds to the price; resources without a price are absent.
     #[schemars(with = "BTreeMap<String, f64>")]
     pub parts: BTreeMap<Resource, f64>,
-}
-
-/// One co-runner at the prices.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PricedPartner {
-    /// The co-runner.
-    #[schemars(with = "String")]
-    pub job: JobId,
-    /// The pool.
-    #[schemars(with = "String")]
-    pub pool: PoolId,
-    /// The best sharing mode, seen from the job.
-    #[schemars(with = "String")]
-    pub sharing: SharingMode,
-    /// Predicted slowdowns of the job and the co-runner.
-    pub slowdown: [f64; 2],
-    /// Upper bounds of both.
-    pub upper: [f64; 2],
-    /// Worth of the pair less the worth of the better of both alone on that GPU.
-    pub gain: f64,
+    /// Whether the job runs in it in this placement.
+    #[serde(default)]
+    pub in_use: bool,
+    /// Whether it is of use only beside the co-runner that the job has: value and price are those in the pair, with half of its
+    /// slot.
+    #[serde(default)]
+    pub only_in_pair: bool,
 }
 
 /// A job that has some of what another one lacks.
@@ -140,6 +132,7 @@ impl Allocator {
         let instance = Instance::new(self.cluster(), self.options(), jobs, profiles, table);
         let prices = placement.prices.table(self.cluster());
         let family = instance.family(at);
+        let assignment = placement.assignment(job);
         let mut shapes: Vec<PricedShape> = instance.problem.singles[at]
             .iter()
             .map(|column| {
@@ -160,25 +153,35 @@ impl Allocator {
                             (Resource::ALL[resource], prices[column.pool][resource] * column.demand[resource])
                         })
                         .collect(),
+                    in_use: assignment.is_some_and(|assignment| assignment.shape == *shape),
+                    only_in_pair: false,
                 }
             })
             .collect();
-        shapes.sort_by(|a, b| b.surplus.total_cmp(&a.surplus).then(a.gpus.cmp(&b.gpus)));
+        let order =
+            |a: &PricedShape, b: &PricedShape| b.surplus.total_cmp(&a.surplus).then(a.gpus.cmp(&b.gpus));
+        shapes.sort_by(order);
         let largest = |shape: &PricedShape| {
             shape.parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(resource, _)| *resource)
         };
         let binding = shapes.first().and_then(largest);
         let (cluster, listed) = (self.cluster(), &jobs.job[..]);
         let teller = Teller { instance: &instance, cluster, jobs: listed, prices: &prices };
-        let (partners, refused_partners) = partners(&instance, jobs, at);
+        let (partners, refused_partners) =
+            Partners { instance: &instance, jobs, placement, prices: &prices }.of(at);
+        let holders = binding.zip(shapes.first()).map_or(Vec::new(), |(resource, shape)| {
+            holders(placement, resource, &shape.pool, &found.id, shape.amounts.get(resource))
+        });
+        if let Some(assignment) = assignment.filter(|_| !shapes.iter().any(|shape| shape.in_use)) {
+            shapes.push(in_pair(assignment, placement));
+            shapes.sort_by(order);
+        }
         Ok(Explanation {
             schema: EXPLANATION_SCHEMA.to_owned(),
             job: found.id.clone(),
-            assignment: placement.assignment(job).cloned(),
+            assignment: assignment.cloned(),
             waiting: placement.waiting.iter().find(|waiting| waiting.job == found.id).cloned(),
-            holders: binding.zip(shapes.first()).map_or(Vec::new(), |(resource, shape)| {
-                holders(placement, resource, &shape.pool, &found.id, shape.amounts.get(resource))
-            }),
+            holders,
             binding,
             shapes,
             dropped: family.dropped.clone(),
@@ -223,69 +226,55 @@ fn holders(
     holders
 }
 
-fn partners(instance: &Instance<'_>, jobs: &Jobs, job: usize) -> (Vec<PricedPartner>, BTreeMap<String, u64>) {
-    let mut found: Vec<(f64, usize, usize)> = Vec::new();
-    let mut refused = BTreeMap::new();
-    for other in (0..jobs.job.len()).filter(|other| *other != job) {
-        let mut best: Option<(f64, usize)> = None;
-        let mut reason = None;
-        for pool in 0..instance.cluster.pool.len() {
-            match instance.pair_value(job, other, pool) {
-                Ok(value) => {
-                    let alone = |job: usize| {
-                        let columns = instance.problem.singles[job].iter();
-                        let one = columns.filter(|column| column.pool == pool && column.demand[0] <= 1.0);
-                        one.map(|column| column.value).fold(0.0, f64::max)
-                    };
-                    let gain = value - alone(job).max(alone(other));
-                    if best.is_none_or(|best| gain > best.0) {
-                        best = Some((gain, pool));
-                    }
-                }
-                Err(refusal) => reason = reason.max(Some(refusal)),
-            }
-        }
-        match (best, reason) {
-            (Some((gain, pool)), _) => found.push((gain, other, pool)),
-            (None, Some(reason)) => *refused.entry(reason.as_str().to_owned()).or_insert(0) += 1,
-            (None, None) => {}
-        }
+/// A shape that is there only because it leaves memory to a co-runner, as it is in the pair.
+fn in_pair(assignment: &Assignment, placement: &Placement) -> PricedShape {
+    let shape = &assignment.shape;
+    let amounts = Resources { gpu_slots: 0.5 * f64::from(shape.gpus), ..shape.resources };
+    let part = |resource: Resource| {
+        let price = placement.prices.get(&shape.pool, resource);
+        (price > 0.0).then(|| (resource, price * amounts.get(resource)))
+    };
+    PricedShape {
+        pool: shape.pool.clone(),
+        gpus: shape.gpus,
+        value: assignment.value,
+        price: assignment.price,
+        surplus: assignment.value - assignment.price,
+        origin: shape.origin,
+        settings: shape.settings.clone(),
+        amounts,
+        parts: Resource::ALL.into_iter().filter_map(part).collect(),
+        in_use: true,
+        only_in_pair: true,
     }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let partners = found.into_iter().take(5).filter_map(|(gain, other, pool)| {
-        let way = instance.pair_choice(job, other, pool).ok()?.outcome;
-        Some(PricedPartner {
-            job: jobs.job[other].id.clone(),
-            pool: instance.cluster.pool[pool].id.clone(),
-            sharing: way.sharing,
-            slowdown: way.slowdown,
-            upper: way.upper,
-            gain,
-        })
-    });
-    (partners.collect(), refused)
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.assignment, &self.waiting) {
             (Some(assignment), _) => {
-                writeln!(f, "{} runs on {}: {}", self.job, assignment.pool, assignment.why)?;
+                let places = assignment.places_in_words();
+                writeln!(f, "{} runs on {}, {places}: {}", self.job, assignment.pool, assignment.why)?;
             }
             (None, Some(waiting)) => writeln!(f, "{} waits: {}", self.job, waiting.detail())?,
             (None, None) => writeln!(f, "{} is not in the placement", self.job)?,
         }
         for shape in &self.shapes {
-            let line = format!(
-                "  {} x {}  value {:.3}  price {:.3}  surplus {:.3}  {}",
-                shape.pool,
-                shape.gpus,
-                shape.value,
-                shape.price,
-                shape.surplus,
-                settings::in_words(&shape.settings)
-            );
-            writeln!(f, "{}", line.trim_end())?;
+            write!(
+                f,
+                "  {} x {}  value {:.3}  price {:.3}  surplus {:.3}",
+                shape.pool, shape.gpus, shape.value, shape.price, shape.surplus
+            )?;
+            let in_use = match (shape.in_use, shape.only_in_pair) {
+                (true, true) => "in use, only in the pair",
+                (true, false) => "in use",
+                (false, _) => "",
+            };
+            let words = [settings::in_words(&shape.settings), in_use.to_owned()];
+            for word in words.iter().filter(|word| !word.is_empty()) {
+                write!(f, "  {word}")?;
+            }
+            writeln!(f)?;
         }
         for dropped in &self.dropped {
             let gpus = dropped.gpus.map(|gpus| format!(" x {gpus}")).unwrap_or_default();
@@ -300,13 +289,14 @@ impl fmt::Display for Explanation {
         for partner in &self.partners {
             writeln!(
                 f,
-                "  beside {} on {} by {}: {:.2}x and {:.2}x, gain {:.3}",
+                "  beside {} on {} by {}: {:.2}x and {:.2}x, gain {:.3}; {}",
                 partner.job,
                 partner.pool,
                 partner.sharing,
                 partner.slowdown[0],
                 partner.slowdown[1],
-                partner.gain
+                partner.gain,
+                partner.now()
             )?;
         }
         writeln!(f, "  bound {:.3}, gap {:.2} %", self.bound, self.gap * 100.0)

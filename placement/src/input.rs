@@ -23,7 +23,10 @@ pub(crate) fn format_of(path: &Path) -> Result<Format, Error> {
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+    let text =
+        std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    // Some editors begin a file with a mark of the byte order; only JSON minds it.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 /// Line and column of a byte offset, both from 1.

@@ -10,7 +10,7 @@ use crate::input::{self, Format, Source};
 use crate::placement::NodeGpus;
 use crate::settings::{SettingNames, Settings};
 use crate::shapes::{BatchPoint, Goodput};
-use elastico_core::{JobId, PoolId, WorkloadId, WorkloadKind, suggest};
+use elastico_core::{JobId, PoolId, WorkloadId, WorkloadKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -325,10 +325,10 @@ impl Jobs {
     /// # Errors
     /// [`Error::Unknown`] with the nearest id.
     pub fn get(&self, id: &str) -> Result<(usize, &Job), Error> {
-        self.job.iter().enumerate().find(|(_, job)| job.id.as_str() == id).ok_or_else(|| Error::Unknown {
-            what: "job",
-            name: id.to_owned(),
-            suggestion: suggest(id, self.job.iter().map(|job| job.id.as_str())).map(str::to_owned),
-        })
+        self.job
+            .iter()
+            .enumerate()
+            .find(|(_, job)| job.id.as_str() == id)
+            .ok_or_else(|| Error::unknown("job", id, self.job.iter().map(|job| job.id.as_str())))
     }
 }

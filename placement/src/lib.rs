@@ -88,7 +88,8 @@ pub use objective::Objective;
 pub use options::{Options, PairKinds};
 pub use pairing::{PairOutcome, PairTable};
 pub use placement::{
-    Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, Violation, WaitReason, Waiting, check,
+    Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, Timings, Violation, WaitReason,
+    Waiting, check,
 };
 pub use prices::{Price, Prices};
 pub use provenance::{Basis, ModelIdentity};

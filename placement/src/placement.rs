@@ -2,12 +2,13 @@
 
 mod waiting;
 
-pub(crate) use waiting::Said;
+pub(crate) use waiting::{STOPS, Said};
 
 use crate::cluster::Cluster;
 use crate::options::Options;
 use crate::prices::Prices;
 use crate::provenance::Basis;
+use crate::resources::Resource;
 use crate::shapes::Shape;
 use elastico_core::{JobId, PoolId, SharingMode};
 use schemars::JsonSchema;
@@ -73,6 +74,43 @@ pub struct Assignment {
     pub restarts: bool,
     /// One sentence.
     pub why: String,
+}
+
+impl NodeGpus {
+    /// The GPUs, runs of three and more as `0-7`.
+    fn runs(&self) -> String {
+        let mut runs: Vec<[u32; 2]> = Vec::new();
+        for gpu in &self.gpus {
+            match runs.last_mut() {
+                Some([_, last]) if *last + 1 == *gpu => *last = *gpu,
+                _ => runs.push([*gpu, *gpu]),
+            }
+        }
+        let runs = runs.iter().map(|[first, last]| match last - first {
+            0 => first.to_string(),
+            1 => format!("{first},{last}"),
+            _ => format!("{first}-{last}"),
+        });
+        runs.collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Assignment {
+    /// Its GPUs as `node:GPUs`, for example `0:0-7 1:3`.
+    pub fn places(&self) -> String {
+        let places = self.nodes.iter().map(|node| format!("{}:{}", node.node, node.runs()));
+        places.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The same in words: `node 0, GPU 3`.
+    pub fn places_in_words(&self) -> String {
+        match self.nodes.as_slice() {
+            [one] => {
+                format!("node {}, GPU{} {}", one.node, if one.gpus.len() == 1 { "" } else { "s" }, one.runs())
+            }
+            _ => format!("node:GPUs {}", self.places()),
+        }
+    }
 }
 
 /// Why a job waits.
@@ -153,6 +191,18 @@ pub struct Placement {
     pub options: Options,
     /// What it rests on.
     pub basis: Basis,
+    /// How long it took: in what `place --format json` prints, not in the file that `--out` writes, which is the same each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
+}
+
+/// How long a placement took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Timings {
+    /// Files, and the predictor's answers about all pairs.
+    pub read_and_predict_seconds: f64,
+    /// The solution.
+    pub solve_seconds: f64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -179,6 +229,30 @@ impl Placement {
     pub fn pairs(&self) -> usize {
         self.assignments.iter().filter(|assignment| assignment.beside.is_some()).count() / 2
     }
+
+    /// Jobs that run now and get nothing: they must be stopped.
+    pub fn stops(&self) -> usize {
+        self.waiting.iter().filter(|waiting| waiting.stops).count()
+    }
+
+    /// Counts and certificate in one line.
+    pub fn summary(&self) -> String {
+        let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let stops = match self.stops() {
+            0 => String::new(),
+            stops => format!(", {stops} of them must stop"),
+        };
+        format!(
+            "{} on {}, {}, {} waiting{stops}; value {:.3}, bound {:.3}, gap {:.2} %",
+            count(self.assignments.len(), "job"),
+            count(self.gpus_used() as usize, "GPU"),
+            count(self.pairs(), "pair"),
+            self.waiting.len(),
+            self.value,
+            self.bound,
+            self.gap * 100.0
+        )
+    }
 }
 
 impl fmt::Display for Placement {
@@ -186,17 +260,7 @@ impl fmt::Display for Placement {
         if self.basis.simulated {
             writeln!(f, "simulated: profiles or model do not come from measurements alone")?;
         }
-        writeln!(
-            f,
-            "{} jobs on {} GPUs, {} pairs, {} waiting; value {:.3}, bound {:.3}, gap {:.2} %",
-            self.assignments.len(),
-            self.gpus_used(),
-            self.pairs(),
-            self.waiting.len(),
-            self.value,
-            self.bound,
-            self.gap * 100.0
-        )?;
+        writeln!(f, "{}", self.summary())?;
         for assignment in &self.assignments {
             let places = assignment.nodes.iter().map(|node| {
                 let gpus: Vec<String> = node.gpus.iter().map(ToString::to_string).collect();
@@ -279,7 +343,7 @@ pub fn check(placement: &Placement, cluster: &Cluster) -> Vec<Violation> {
             .sum();
         let mut fail = |rule: String| found.push(Violation { job: load.jobs[0].job.clone(), rule });
         if memory > cluster.pool[*pool].memory_of_gpu() * (1.0 + 1e-9) {
-            fail(format!("{place} would hold {memory:.3e} bytes"));
+            fail(format!("{place} would hold {}", Resource::GpuMemoryBytes.in_words(memory)));
         }
         let names = |job: &Assignment, other: &Assignment| {
             job.beside.as_ref().is_some_and(|beside| beside.job == other.job)
@@ -302,12 +366,9 @@ pub fn check(placement: &Placement, cluster: &Cluster) -> Vec<Violation> {
                     && assignment.nodes.iter().any(|seat| seat.node == *node)
             })
         {
-            let name = ["host cores", "host memory", "network"][at];
-            let rule = format!(
-                "node {node} is asked for {:.3e} of {name}, it has {:.3e}",
-                host[at],
-                amounts[at + 2]
-            );
+            let resource = Resource::ALL[at + 2];
+            let (asked, has) = (resource.in_words(host[at]), resource.amount(amounts[at + 2]));
+            let rule = format!("node {node} is asked for {asked}, it has {has}");
             found.push(Violation { job: job.job.clone(), rule });
         }
     }

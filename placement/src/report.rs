@@ -6,7 +6,7 @@ use crate::instance::Instance;
 use crate::jobs::Job;
 use crate::nodes::{Nodes, Seat};
 use crate::placement::{
-    Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, Said, WaitReason, Waiting,
+    Assignment, Beside, Entry, NodeGpus, PLACEMENT_SCHEMA, Placement, STOPS, Said, WaitReason, Waiting,
 };
 use crate::prices::Prices;
 use crate::problem::{Choice, PriceTable, Single};
@@ -27,7 +27,8 @@ pub(crate) fn report(
     basis: Basis,
 ) -> Placement {
     let (_, used) = instance.problem.evaluate(&nodes.choices);
-    let value = nodes.value;
+    // The sum of nothing may be a negative zero.
+    let value = nodes.value + 0.0;
     let mut prices = Prices::of(instance.cluster, &instance.problem, &dual.prices, &used);
     prices.bound = dual.bound;
     prices.bound_lower = dual.lower;
@@ -64,6 +65,7 @@ pub(crate) fn report(
         prices,
         options: instance.options.clone(),
         basis,
+        timings: None,
     }
 }
 
@@ -179,16 +181,21 @@ impl Teller<'_> {
     /// Why a job waits that uses nothing of what is used.
     pub(crate) fn wait(&self, used: &[Amounts], job: usize) -> Waiting {
         let Self { instance, cluster, jobs, .. } = *self;
-        let id = jobs[job].id.clone();
+        let (id, stops) = (jobs[job].id.clone(), jobs[job].current.is_some());
         let Some(entry) = self.entry(job) else {
             let family = instance.family_in(job, cluster);
             let reasons = family.dropped.iter().map(|dropped| match dropped.gpus {
+                Some(1) => format!("{} with 1 GPU: {}", dropped.pool, dropped.reason),
                 Some(gpus) => format!("{} with {gpus} GPUs: {}", dropped.pool, dropped.reason),
                 None => format!("{}: {}", dropped.pool, dropped.reason),
             });
-            let detail = reasons.collect::<Vec<_>>().join("; ");
+            let mut reasons: Vec<String> = reasons.collect();
+            // Shapes that differ in their share alone say the same.
+            reasons.dedup();
+            let detail = reasons.join("; ");
             let detail = if detail.is_empty() { "the cluster has no GPU".to_owned() } else { detail };
-            return Waiting::new(id, WaitReason::NoShape, Said::Text(detail), None);
+            let detail = if stops { format!("{detail}; {STOPS}") } else { detail };
+            return Waiting::new(id, WaitReason::NoShape, Said::Text(detail), None, stops);
         };
         let tolerance = 1e-3 * entry.value.abs();
         let free = cluster
@@ -205,6 +212,6 @@ impl Teller<'_> {
         } else {
             (WaitReason::Tie, Said::Tie)
         };
-        Waiting::new(id, reason, said, Some(entry))
+        Waiting::new(id, reason, said, Some(entry), stops)
     }
 }

@@ -46,6 +46,42 @@ impl Resource {
             Self::NetworkBytesPerSecond => "network_bytes_per_second",
         }
     }
+
+    /// An amount for people, for example `80 GB`.
+    pub(crate) fn amount(self, amount: f64) -> String {
+        match self {
+            Self::GpuSlots | Self::HostCores => short(amount),
+            Self::GpuMemoryBytes | Self::HostMemoryBytes => bytes(amount),
+            Self::NetworkBytesPerSecond => format!("{}/s", bytes(amount)),
+        }
+    }
+
+    /// The same with its name: `80 GB of device memory`.
+    pub(crate) fn in_words(self, amount: f64) -> String {
+        let name = match self {
+            Self::GpuSlots => "GPUs",
+            Self::GpuMemoryBytes => "of device memory",
+            Self::HostCores => "host cores",
+            Self::HostMemoryBytes => "of host memory",
+            Self::NetworkBytesPerSecond => "of network",
+        };
+        format!("{} {name}", self.amount(amount))
+    }
+}
+
+/// Bytes for people.
+pub(crate) fn bytes(amount: f64) -> String {
+    if amount.abs() < 1e6 {
+        format!("{} bytes", short(amount))
+    } else {
+        format!("{} GB", short(amount / 1e9))
+    }
+}
+
+/// At most three decimals, without zeros at the end.
+fn short(number: f64) -> String {
+    let text = format!("{number:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 impl fmt::Display for Resource {

@@ -16,7 +16,7 @@ use crate::report::Teller;
 use crate::resources::{Amounts, RESOURCES};
 use crate::warm::Warm;
 use crate::{Error, Prices};
-use elastico_core::{JobId, suggest};
+use elastico_core::JobId;
 use elastico_models::Profiles;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -218,10 +218,10 @@ impl<'a> Session<'a> {
     }
 
     fn find(&self, job: &str) -> Result<usize, Error> {
-        self.names.get(job).copied().ok_or_else(|| {
-            let suggestion = suggest(job, self.names.keys().map(JobId::as_str)).map(str::to_owned);
-            Error::Unknown { what: "job", name: job.to_owned(), suggestion }
-        })
+        self.names
+            .get(job)
+            .copied()
+            .ok_or_else(|| Error::unknown("job", job, self.names.keys().map(JobId::as_str)))
     }
 
     fn push(&mut self, job: Job) -> usize {

@@ -12,7 +12,7 @@ pub use scaling::ScalingLaw;
 
 use crate::cluster::{Cluster, Pool};
 use crate::jobs::{Current, Job, MeasuredShape};
-use crate::resources::{Amounts, Resources};
+use crate::resources::{Amounts, Resource, Resources, bytes};
 use crate::settings::{self, Settings};
 use elastico_core::{JobId, PoolId, WorkloadKind};
 use elastico_models::{Profiles, WorkloadProfile};
@@ -83,6 +83,9 @@ pub struct Dropped {
     pub gpus: Option<u32>,
     /// The reason, in words.
     pub reason: String,
+    /// What would have to be otherwise, where more GPUs of the pool do not help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
 }
 
 /// All shapes of one job, none made useless by another of its pool.
@@ -204,32 +207,54 @@ impl Room {
     }
 
     /// Why it cannot hold a configuration.
-    fn misfit(&self, candidate: &Candidate, resources: &Resources) -> Option<String> {
+    fn misfit(&self, candidate: &Candidate, resources: &Resources) -> Option<Misfit> {
         let (gpus, per_node) = (candidate.gpus, self.per_node);
         let memory = candidate.per_gpu.memory.unwrap_or(0.0);
         if memory > self.memory_of_gpu {
-            return Some(format!(
-                "needs {:.3e} bytes of device memory, a GPU has {:.3e}",
-                memory, self.memory_of_gpu
-            ));
+            let (needs, has) = (bytes(memory), bytes(self.memory_of_gpu));
+            return Some(Misfit {
+                reason: format!("needs {needs} of device memory, a GPU has {has}"),
+                remedy: Some(format!("at most {has} of device memory per GPU, or GPUs with {needs}")),
+            });
         }
         if gpus > self.gpus {
-            return Some(format!("needs {gpus} GPUs, the pool has {}", self.gpus));
+            return Some(format!("needs {gpus} GPUs, the pool has {}", self.gpus).into());
         }
         if gpus > per_node && !gpus.is_multiple_of(per_node) {
-            return Some(format!("{gpus} GPUs are no whole number of nodes of {per_node}"));
+            return Some(Misfit {
+                reason: format!("{gpus} GPUs are no whole number of nodes of {per_node}"),
+                remedy: Some(format!("a shape within a node, or of a multiple of {per_node} GPUs")),
+            });
         }
         let nodes = f64::from(gpus.div_ceil(per_node.max(1)));
-        let names = ["", "", "host cores", "bytes of host memory", "bytes/s of network"];
         let amounts = resources.amounts();
         (2..5).find(|at| amounts[*at] / nodes > self.node[*at]).map(|at| {
-            format!(
-                "needs {:.3e} {} per node, a node has {:.3e}",
-                amounts[at] / nodes,
-                names[at],
-                self.node[at]
-            )
+            let (resource, needs, has) = (Resource::ALL[at], amounts[at] / nodes, self.node[at]);
+            Misfit {
+                reason: format!(
+                    "needs {} per node, a node has {}",
+                    resource.in_words(needs),
+                    resource.amount(has)
+                ),
+                remedy: Some(format!(
+                    "at most {} per node, or nodes with {}",
+                    resource.in_words(has),
+                    resource.amount(needs)
+                )),
+            }
         })
+    }
+}
+
+/// Why a pool cannot hold a configuration, and what would have to be otherwise where more GPUs do not help.
+struct Misfit {
+    reason: String,
+    remedy: Option<String>,
+}
+
+impl From<String> for Misfit {
+    fn from(reason: String) -> Self {
+        Self { reason, remedy: None }
     }
 }
 
@@ -267,11 +292,12 @@ impl ShapeFamily {
     ) -> Option<(u32, f64)> {
         let pool_gpus = pool.gpu_count();
         let dropped = &mut self.dropped;
-        let mut drop = |gpus: Option<u32>, reason: String| {
+        let mut keep = |gpus: Option<u32>, Misfit { reason, remedy }: Misfit| {
             if pool_gpus > 0 {
-                dropped.push(Dropped { pool: pool.id.clone(), gpus, reason });
+                dropped.push(Dropped { pool: pool.id.clone(), gpus, reason, remedy });
             }
         };
+        let mut drop = |gpus: Option<u32>, reason: String| keep(gpus, reason.into());
         if !job.pools.is_empty() && !job.pools.contains(&pool.id) {
             drop(None, "the job does not allow this pool".to_owned());
             return None;
@@ -299,7 +325,7 @@ impl ShapeFamily {
             let resources = candidate.per_gpu.times(candidate.gpus, share_ratio);
             let outside = !(job.gpus_min..=job.most_gpus()).contains(&candidate.gpus);
             let reason = if outside {
-                Some(format!("the job allows {} to {} GPUs", job.gpus_min, job.most_gpus()))
+                Some(format!("the job allows {} to {} GPUs", job.gpus_min, job.most_gpus()).into())
             } else {
                 room.misfit(&candidate, &resources)
             };
@@ -312,10 +338,10 @@ impl ShapeFamily {
                     if is_better { found } else { best }
                 }));
             }
-            if let Some(reason) = reason {
+            if let Some(Misfit { reason, remedy }) = reason {
                 let settings = settings::in_words(&candidate.settings);
                 let prefix = if settings.is_empty() { settings } else { settings + ": " };
-                drop(Some(candidate.gpus), prefix + &reason);
+                keep(Some(candidate.gpus), Misfit { reason: prefix + &reason, remedy });
                 continue;
             }
             self.shapes.push(Shape {

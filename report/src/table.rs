@@ -54,6 +54,12 @@ pub struct Column {
     pub unit: String,
     /// Side of the values.
     pub align: Align,
+    /// Whether its texts are names that must not be broken.
+    #[serde(skip)]
+    whole: bool,
+    /// Whether it is left out of text that has no room for all.
+    #[serde(skip)]
+    spare: bool,
 }
 
 impl Column {
@@ -61,7 +67,7 @@ impl Column {
     pub fn text(name: impl Into<String>) -> Self {
         let name = name.into();
         let label = name.replace('_', " ");
-        Self { name, label, unit: String::new(), align: Align::Left }
+        Self { name, label, unit: String::new(), align: Align::Left, whole: false, spare: false }
     }
 
     /// A column of numbers. A unit at the end of the name is left out of the heading, which states it in brackets.
@@ -84,6 +90,20 @@ impl Column {
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
+        self
+    }
+
+    /// Its texts are never broken, however long.
+    #[must_use]
+    pub const fn whole(mut self) -> Self {
+        self.whole = true;
+        self
+    }
+
+    /// Text that is too narrow for all columns leaves it out, the last such one first.
+    #[must_use]
+    pub const fn spare(mut self) -> Self {
+        self.spare = true;
         self
     }
 
@@ -121,7 +141,13 @@ impl Value {
     fn for_people(&self) -> String {
         match self {
             Self::Text(text) => printable(text),
-            Self::Number { value, decimals } if value.is_finite() => format!("{value:.decimals$}"),
+            Self::Number { value, decimals } if value.is_finite() => {
+                let text = format!("{value:.decimals$}");
+                // What rounds to nothing has no sign.
+                let nothing =
+                    text.strip_prefix('-').filter(|rest| rest.chars().all(|digit| "0.".contains(digit)));
+                nothing.map(str::to_owned).unwrap_or(text)
+            }
             Self::Count(count) => count.to_string(),
             Self::Flag(flag) => if *flag { "yes" } else { "no" }.to_owned(),
             Self::Number { .. } | Self::Missing => "–".to_owned(),
@@ -228,6 +254,14 @@ impl Table {
         let least: usize =
             self.columns.iter().enumerate().map(|(index, column)| self.least_width(index, column) + 2).sum();
         if least + self.columns.len() > usize::from(width) {
+            if let Some(spare) = self.columns.iter().rposition(|column| column.spare) {
+                let mut narrow = Self { title: String::new(), ..self.clone() };
+                narrow.columns.remove(spare);
+                for row in &mut narrow.rows {
+                    row.remove(spare);
+                }
+                return Ok(text + &narrow.to_text(width)?);
+            }
             self.write_records(&mut text);
             return Ok(text);
         }
@@ -262,7 +296,11 @@ impl Table {
         let words = |text: &str| text.split(is_gap).map(|word| word.chars().count()).max().unwrap_or(0);
         let content = self.rows.iter().map(|row| {
             let text = row[index].for_people();
-            if column.align == Align::Right { text.chars().count() } else { words(&text).min(24) }
+            match (column.align, column.whole) {
+                (Align::Right, _) => text.chars().count(),
+                (Align::Left, true) => words(&text),
+                (Align::Left, false) => words(&text).min(24),
+            }
         });
         content.max().unwrap_or(0).max(words(&column.heading()))
     }
@@ -430,6 +468,23 @@ mod tests {
                 assert!(line.chars().count() <= usize::from(width), "{line}");
             }
         }
+    }
+
+    #[test]
+    fn names_stay_whole_and_spare_columns_go_first() {
+        let mut table = sample();
+        table.columns[0] = Column::text("subject_workload").whole();
+        table.columns[2] = Column::number("slowdown_ratio", "").spare();
+        table.columns[3] = Column::number("step_seconds", "s").spare();
+        table.rows[0][0] = "a_name_of_more_than_thirty_letters".into();
+        table.rows[0][2] = Value::number(-0.001, 2);
+        let wide = table.to_text(120).unwrap();
+        assert!(wide.contains("step (s)") && wide.contains(" 0.00") && !wide.contains("-0.00"), "{wide}");
+        let narrow = table.to_text(75).unwrap();
+        assert!(narrow.contains("a_name_of_more_than_thirty_letters "), "{narrow}");
+        assert!(!narrow.contains("step (s)") && narrow.contains("in domain"), "{narrow}");
+        assert_eq!(narrow.matches("Predictions").count(), 1);
+        assert!(table.to_csv().unwrap().contains("step_seconds"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::place::{OptionalModel, State};
 use crate::failure::Ending;
 use crate::output::{self, Format, Talk};
-use elastico_placement::{Explanation, Resource};
+use elastico_placement::{Explanation, Resource, Settings};
 use elastico_report::{Column, Table, Value};
 
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,10 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
 fn tables(explanation: &Explanation) -> Vec<Table> {
     let label = if explanation.basis.simulated { "simulated: " } else { "" };
     let state = match (&explanation.assignment, &explanation.waiting) {
-        (Some(assignment), _) => assignment.why.clone(),
+        (Some(assignment), _) => {
+            let places = assignment.places_in_words();
+            format!("runs on {}, {places}: {}", assignment.pool, assignment.why)
+        }
         (None, Some(waiting)) => format!("waits: {}", waiting.detail()),
         (None, None) => "is not placed".to_owned(),
     };
@@ -67,6 +70,9 @@ fn tables(explanation: &Explanation) -> Vec<Table> {
     if !explanation.partners.is_empty() || !explanation.refused_partners.is_empty() {
         tables.push(partners(explanation));
     }
+    if !explanation.partners.is_empty() {
+        tables.push(obstacles(explanation));
+    }
     tables
 }
 
@@ -80,6 +86,10 @@ fn shapes(explanation: &Explanation, title: String) -> Table {
         Column::text("dearest").label("dearest part"),
         Column::text("origin").label("performance"),
     ];
+    let with_use = explanation.shapes.iter().any(|shape| shape.in_use);
+    if with_use {
+        columns.push(Column::text("in_use"));
+    }
     let with_settings = explanation.shapes.iter().any(|shape| !shape.settings.is_empty());
     if with_settings {
         columns.push(Column::text("settings"));
@@ -96,9 +106,16 @@ fn shapes(explanation: &Explanation, title: String) -> Table {
             dearest.map_or(Value::Missing, |(resource, _)| resource.as_str().into()),
             format!("{:?}", shape.origin).to_lowercase().into(),
         ];
+        if with_use {
+            let words = match (shape.in_use, shape.only_in_pair) {
+                (true, true) => "only in the pair",
+                (true, false) => "yes",
+                (false, _) => "",
+            };
+            cells.push(words.into());
+        }
         if with_settings {
-            let settings = shape.settings.iter().map(|(name, value)| format!("{name}={value}"));
-            cells.push(settings.collect::<Vec<_>>().join(" ").into());
+            cells.push(in_words(&shape.settings).into());
         }
         shapes.push(cells);
     }
@@ -156,6 +173,7 @@ fn partners(explanation: &Explanation) -> Table {
         format!("best co-runners; gain = worth of the pair less that of the better of both alone{refused}"),
         vec![
             Column::text("job"),
+            Column::text("pool"),
             Column::text("sharing"),
             Column::number("slowdown", ""),
             Column::number("upper", ""),
@@ -166,6 +184,7 @@ fn partners(explanation: &Explanation) -> Table {
     for partner in &explanation.partners {
         partners.push(vec![
             partner.job.as_str().into(),
+            partner.pool.as_str().into(),
             partner.sharing.to_string().into(),
             Value::number(partner.slowdown[0], 2),
             Value::number(partner.upper[0], 2),
@@ -174,4 +193,41 @@ fn partners(explanation: &Explanation) -> Table {
         ]);
     }
     partners
+}
+
+/// Where the co-runners are, and what keeps each pair from being.
+fn obstacles(explanation: &Explanation) -> Table {
+    let with_settings = explanation
+        .partners
+        .iter()
+        .any(|partner| !partner.settings.is_empty() || !partner.co_runner_settings.is_empty());
+    let mut columns = vec![
+        Column::text("job"),
+        Column::text("now").label("where it is"),
+        Column::number("lacks", "").label("pair lacks"),
+    ];
+    if with_settings {
+        columns.extend(["settings", "its_settings"].map(Column::text));
+    }
+    let title = "what keeps them from it: lacks = surplus of all concerned as they are, less that with the pair and \
+        those left behind alone; about 0 is a tie";
+    let mut table = Table::new(&explanation.schema, title, columns);
+    for partner in &explanation.partners {
+        let mut cells = vec![
+            partner.job.as_str().into(),
+            partner.now().into(),
+            partner.lacks.map_or(Value::Missing, |lacks| Value::number(lacks, 3)),
+        ];
+        if with_settings {
+            cells.extend(
+                [&partner.settings, &partner.co_runner_settings].map(|settings| in_words(settings).into()),
+            );
+        }
+        table.push(cells);
+    }
+    table
+}
+
+fn in_words(settings: &Settings) -> String {
+    settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }

@@ -9,8 +9,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use elastico_core::{SharingMode, WorkloadId};
 use elastico_models::{Predictor, Profiles, Side};
-use elastico_placement::{Allocator, Cluster, Job, Jobs, Objective, Options, PairTable, Placement};
-use serde::Serialize;
+use elastico_placement::{Allocator, Cluster, Job, Jobs, Objective, Options, PairTable, Placement, Timings};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -122,7 +121,14 @@ impl State {
         predictor: Option<&dyn Predictor>,
         talk: Talk,
     ) -> anyhow::Result<Read> {
-        let allocator = Allocator::new(Cluster::read(&self.cluster)?, self.options()?);
+        let cluster = Cluster::read(&self.cluster)?;
+        if cluster.pool.is_empty() {
+            return Err(usage(
+                format!("{} has no pool: there is nothing to place jobs on", self.cluster.display()),
+                "add a [[pool]] with id, device, nodes and gpus_per_node",
+            ));
+        }
+        let allocator = Allocator::new(cluster, self.options()?);
         if let Some(predictor) = predictor {
             let devices = allocator.cluster().pool.iter().map(|pool| pool.device.as_str());
             warn_of_strangers(predictor, devices, talk);
@@ -258,7 +264,7 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
     }
     let read_seconds = begin.elapsed().as_secs_f64();
     let begin = Instant::now();
-    let placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
+    let mut placement = read.allocator.solve_with(&read.jobs, &read.profiles, read.table.as_ref(), None)?;
     let solve_seconds = begin.elapsed().as_secs_f64();
     if let Some(out) = out {
         artefacts.write(&[&json(&placement)?])?;
@@ -268,27 +274,13 @@ pub(crate) fn run(arguments: &Arguments, talk: Talk) -> anyhow::Result<Ending> {
         Format::Csv => place_tables::for_programs(&placement),
         Format::Table | Format::Json => place_tables::for_people(&placement),
     };
-    let timings = Timings { read_and_predict_seconds: read_seconds, solve_seconds };
-    output::answer(arguments.format, &Timed { placement: &placement, timings }, &told)?;
+    // The file that `--out` writes has no times, so that it is the same each time.
+    placement.timings = Some(Timings { read_and_predict_seconds: read_seconds, solve_seconds });
+    output::answer(arguments.format, &placement, &told)?;
     // Jobs that wait because the cluster is full are no failure; jobs that can never run are a no.
     let infeasible =
         placement.waiting.iter().any(|job| job.reason == elastico_placement::WaitReason::NoShape);
     Ok(if infeasible { Ending::Negative } else { Ending::Done })
-}
-
-/// The answer on stdout. The file that `--out` writes has no times, so that it is the same each time.
-#[derive(Serialize)]
-struct Timed<'a> {
-    #[serde(flatten)]
-    placement: &'a Placement,
-    timings: Timings,
-}
-
-#[derive(Serialize)]
-struct Timings {
-    /// Files, and the predictor's answers about all pairs.
-    read_and_predict_seconds: f64,
-    solve_seconds: f64,
 }
 
 /// The artefact.

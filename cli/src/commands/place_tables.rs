@@ -23,7 +23,7 @@ pub(crate) fn for_people(placement: &Placement) -> Vec<Table> {
         running.push(vec![
             assignment.job.as_str().into(),
             assignment.pool.as_str().into(),
-            short_places(assignment).into(),
+            assignment.places().into(),
             beside.map_or(Value::Missing, |beside| beside.job.as_str().into()),
             beside.map_or(Value::Missing, |beside| beside.sharing.to_string().into()),
             beside.map_or(Value::Missing, |beside| Value::number(beside.slowdown_upper, 2)),
@@ -81,6 +81,7 @@ pub(crate) fn for_programs(placement: &Placement) -> Vec<Table> {
         vec![
             Column::text("job"),
             Column::text("reason"),
+            Column::text("stops"),
             Column::number("entry_slot_price", ""),
             Column::text("detail"),
         ],
@@ -89,6 +90,7 @@ pub(crate) fn for_programs(placement: &Placement) -> Vec<Table> {
         waits.push(vec![
             job.job.as_str().into(),
             job.reason.as_str().into(),
+            job.stops.into(),
             job.entry.as_ref().map_or(Value::Missing, |entry| Value::number(entry.entry_slot_price, 4)),
             job.detail().into(),
         ]);
@@ -101,43 +103,13 @@ pub(crate) fn for_programs(placement: &Placement) -> Vec<Table> {
 }
 
 fn title(placement: &Placement) -> String {
-    format!(
-        "{}{} jobs on {} GPUs, {} pairs, {} waiting; value {:.3}, bound {:.3}, gap {:.2} %",
-        if placement.basis.simulated { "simulated: " } else { "" },
-        placement.assignments.len(),
-        placement.gpus_used(),
-        placement.pairs(),
-        placement.waiting.len(),
-        placement.value,
-        placement.bound,
-        placement.gap * 100.0
-    )
+    format!("{}{}", if placement.basis.simulated { "simulated: " } else { "" }, placement.summary())
 }
 
 fn places(assignment: &Assignment) -> String {
     let places = assignment.nodes.iter().map(|node| {
         let gpus: Vec<String> = node.gpus.iter().map(ToString::to_string).collect();
         format!("{}:{}", node.node, gpus.join(","))
-    });
-    places.collect::<Vec<_>>().join(" ")
-}
-
-/// The same with runs of GPUs as `0-7`.
-fn short_places(assignment: &Assignment) -> String {
-    let places = assignment.nodes.iter().map(|node| {
-        let mut runs: Vec<[u32; 2]> = Vec::new();
-        for gpu in &node.gpus {
-            match runs.last_mut() {
-                Some([_, last]) if *last + 1 == *gpu => *last = *gpu,
-                _ => runs.push([*gpu, *gpu]),
-            }
-        }
-        let runs = runs.iter().map(|[first, last]| match last - first {
-            0 => first.to_string(),
-            1 => format!("{first},{last}"),
-            _ => format!("{first}-{last}"),
-        });
-        format!("{}:{}", node.node, runs.collect::<Vec<_>>().join(","))
     });
     places.collect::<Vec<_>>().join(" ")
 }
@@ -226,7 +198,7 @@ fn waiting(placement: &Placement) -> Vec<Table> {
             reasons.into_iter().map(|reason| format!("{} = {}", reason.as_str(), meaning(reason))).collect();
         let mut table = Table::new(
             &placement.schema,
-            format!("{} wait; {}", later.len(), words.join("; ")),
+            format!("{} wait{}; {}", later.len(), if later.len() == 1 { "s" } else { "" }, words.join("; ")),
             vec![
                 Column::text("job"),
                 Column::text("reason"),
@@ -239,9 +211,10 @@ fn waiting(placement: &Placement) -> Vec<Table> {
         );
         for job in later {
             let Some(entry) = &job.entry else { continue };
+            let stops = if job.stops { "; runs now, must stop" } else { "" };
             table.push(vec![
                 job.job.as_str().into(),
-                job.reason.as_str().into(),
+                format!("{}{stops}", job.reason.as_str()).into(),
                 entry.pool.as_str().into(),
                 Value::Count(u64::from(entry.gpus)),
                 Value::number(entry.value, 3),

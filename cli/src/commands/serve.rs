@@ -80,8 +80,19 @@ const FORMS: &str = "{\"submit\": {…a job as in jobs.json…}}, {\"finish\": \
 /// An event that changes nothing; the hint says what is taken where nothing better is known.
 fn refuse(line: u64, event: &str, error: String, hint: Option<String>) -> Answer {
     let mut answer = Answer::to(line, event);
-    (answer.error, answer.hint) = (Some(error), Some(hint.unwrap_or_else(|| FORMS.to_owned())));
+    (answer.error, answer.hint) = (Some(cut(error)), Some(hint.unwrap_or_else(|| FORMS.to_owned())));
     answer
+}
+
+/// Letters of an error at most: one that repeats what it refuses would be as long as that.
+const LONGEST: usize = 400;
+
+fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 fn answer(session: &mut Session<'_>, line: u64, text: &str) -> Answer {

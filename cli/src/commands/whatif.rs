@@ -211,13 +211,20 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
         Command::Admit { new, scene } => {
             let new = Jobs::read(new)?;
             let read = scene.read(&new, talk)?;
-            let answer = scene.solve(&read)?.admit(&new)?;
+            let whatif = scene.solve(&read)?;
+            let most = new.job.iter().map(|job| whatif.most_trials(job)).max().unwrap_or(0);
+            talk.say(format!(
+                "placing anew with the new jobs, then at most {most} times for each that would not run"
+            ));
+            let answer = whatif.admit(&new)?;
             output::answer(scene.format, &answer, &admit::tables(&answer))?;
             Ok(yes(answer.verdict == Verdict::Yes))
         }
         Command::Price { pool, per_hour, scene } => {
             let read = scene.read(&Jobs::default(), talk)?;
-            let answer = scene.solve(&read)?.price(pool.as_ref())?;
+            let whatif = scene.solve(&read)?;
+            talk.say(format!("placing anew at most {} times", whatif.most_prices(pool.as_ref())));
+            let answer = whatif.price(pool.as_ref())?;
             if *per_hour && answer.money_per_value.is_none() {
                 return Err(price::no_money(read.allocator.cluster()));
             }
@@ -257,7 +264,9 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
                     ));
                 }
             };
-            let answer = scene.solve(&read)?.size(&pool, goal.target())?;
+            let whatif = scene.solve(&read)?;
+            talk.say(format!("placing anew for at most {} sizes", whatif.most_sizes(&pool)?));
+            let answer = whatif.size(&pool, goal.target())?;
             output::answer(scene.format, &answer, &size::tables(&answer))?;
             Ok(yes(answer.nodes.is_some()))
         }

@@ -42,6 +42,8 @@ fn each_line_is_answered_and_a_bad_one_changes_nothing() {
         r#"{"finish": "pretrain"}"#,
         r#"{"solve": true}"#,
         r#"{"solve": true, "finish": "late"}"#,
+        &format!(r#"{{"finish": "{}"}}"#, "z".repeat(100_000)),
+        &format!(r#"{{"advance": {{"{}": 1}}}}"#, "z".repeat(100_000)),
     ];
     let output = Command::cargo_bin("elastico")
         .unwrap()
@@ -58,7 +60,7 @@ fn each_line_is_answered_and_a_bad_one_changes_nothing() {
         .collect();
     assert!(lines.iter().all(|line| line["schema"] == "elastico.session/1"));
     let numbers: Vec<u64> = lines.iter().map(|line| line["line"].as_u64().unwrap()).collect();
-    assert_eq!(numbers, [0, 1, 2, 3, 4, 6, 7, 8, 9], "an empty line is no event");
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11], "an empty line is no event");
     assert!(lines[0]["placement"]["gap"].as_f64().unwrap() < 0.05);
     assert_eq!(lines[2]["decisions"][0]["decision"], "runs");
     assert_eq!(lines[2]["decisions"][0]["shape"]["gpus"], 2);
@@ -71,4 +73,7 @@ fn each_line_is_answered_and_a_bad_one_changes_nothing() {
     let before = |key: &str| lines[0]["placement"][key].as_array().unwrap().len();
     assert_eq!(jobs("assignments") + jobs("waiting"), before("assignments") + before("waiting"));
     assert!(lines[8]["error"].as_str().unwrap().contains("is no event"));
+    for line in &lines[9..] {
+        assert!(line.to_string().len() < 1500, "a line is not repeated in its answer");
+    }
 }

@@ -16,6 +16,7 @@ impl Jobs {
     pub(super) fn check_present(&self, cluster: &Cluster, source: &Source<'_>) -> Result<(), Error> {
         let jobs: BTreeMap<&JobId, &Job> = self.job.iter().map(|job| (&job.id, job)).collect();
         let mut owners: BTreeMap<(&PoolId, u32, u32), Vec<&Job>> = BTreeMap::new();
+        let mut claims = Claims::default();
         for (index, job) in self.job.iter().enumerate() {
             let Some(current) = &job.current else { continue };
             let entry = (index, job.id.as_str());
@@ -23,6 +24,7 @@ impl Jobs {
             if let Some(beside) = &current.beside {
                 check_co_runner(job, current, beside, &jobs, source, entry)?;
             }
+            claims.add(job, current, cluster, source, entry)?;
             for node in &current.nodes {
                 for gpu in &node.gpus {
                     let owners = owners.entry((&current.pool, node.node, *gpu)).or_default();
@@ -67,6 +69,64 @@ impl Jobs {
         });
         words.collect()
     }
+}
+
+/// What the jobs seen so far say that they have, named GPUs or not.
+#[derive(Default)]
+struct Claims<'a> {
+    gpus: BTreeMap<&'a PoolId, u64>,
+    /// Jobs whose GPUs are counted, and who is on the GPU with them.
+    counted: BTreeMap<&'a JobId, Option<&'a JobId>>,
+    /// Jobs that one of the counted names as its co-runner, and which: either of a pair may name the other.
+    named: BTreeMap<&'a JobId, &'a JobId>,
+}
+
+impl<'a> Claims<'a> {
+    /// Counts the GPUs of a job, those of a pair once. A pool cannot give more than it has.
+    fn add(
+        &mut self,
+        job: &'a Job,
+        current: &'a Current,
+        cluster: &Cluster,
+        source: &Source<'_>,
+        entry: Entry<'_>,
+    ) -> Result<(), Error> {
+        let beside = current.beside.as_ref();
+        let refuse = |value: String, rule: String| {
+            Err(source.refuse(entry, "current", value, rule, Some(STALE.to_owned())))
+        };
+        let other = beside
+            .filter(|other| self.counted.contains_key(*other))
+            .or_else(|| self.named.get(&job.id).copied());
+        let third = match (other, beside) {
+            (Some(other), _) => self.counted.get(other).copied().flatten(),
+            (None, Some(beside)) => self.named.get(beside).copied(),
+            (None, None) => None,
+        };
+        if let (Some(third), Some(beside)) = (third.filter(|third| **third != job.id), beside) {
+            return refuse(format!("beside `{beside}`"), format!("job `{third}` runs beside it already"));
+        }
+        self.counted.insert(&job.id, other.or(beside));
+        if let Some(other) = other {
+            // The GPU of a pair is counted with the first of them.
+            self.counted.insert(other, Some(&job.id));
+            return Ok(());
+        }
+        self.named.extend(beside.map(|beside| (beside, &job.id)));
+        let sum = self.gpus.entry(&current.pool).or_default();
+        *sum += u64::from(current.gpus);
+        let has = cluster.get(current.pool.as_str())?.gpu_count();
+        if *sum > u64::from(has) {
+            let value = format!("{} of `{}`", gpus(u64::from(current.gpus)), current.pool);
+            let rule = format!("with the jobs before it that is {}, the pool has {has}", gpus(*sum));
+            return refuse(value, rule);
+        }
+        Ok(())
+    }
+}
+
+fn gpus(count: u64) -> String {
+    format!("{count} GPU{}", if count == 1 { "" } else { "s" })
 }
 
 impl Current {

@@ -16,8 +16,13 @@ pub struct Waiting {
     pub reason: WaitReason,
     /// When it would enter; absent where it has no shape.
     pub entry: Option<Entry>,
+    /// Whether it runs now, so that it must be stopped for this placement.
+    pub stops: bool,
     said: Said,
 }
+
+/// What is said of a job that has GPUs now and none in the placement.
+pub(crate) const STOPS: &str = "it runs now and must stop";
 
 /// What there is to say beyond the entry.
 #[derive(Clone, Debug)]
@@ -50,20 +55,23 @@ pub(super) struct Record {
     detail: String,
     /// When it would enter; absent where it has no shape.
     entry: Option<Entry>,
+    /// Whether it runs now, so that it must be stopped for this placement; `false` for a job that waited.
+    #[serde(default)]
+    stops: bool,
 }
 
 impl From<Record> for Waiting {
     fn from(record: Record) -> Self {
-        let Record { job, reason, detail, entry } = record;
-        Self { job, reason, entry, said: Said::Text(detail) }
+        let Record { job, reason, detail, entry, stops } = record;
+        Self { job, reason, entry, stops, said: Said::Text(detail) }
     }
 }
 
 impl From<Waiting> for Record {
     fn from(waiting: Waiting) -> Self {
         let detail = waiting.detail();
-        let Waiting { job, reason, entry, .. } = waiting;
-        Self { job, reason, detail, entry }
+        let Waiting { job, reason, entry, stops, .. } = waiting;
+        Self { job, reason, detail, entry, stops }
     }
 }
 
@@ -72,6 +80,7 @@ impl PartialEq for Waiting {
         self.job == other.job
             && self.reason == other.reason
             && self.entry == other.entry
+            && self.stops == other.stops
             && self.detail() == other.detail()
     }
 }
@@ -85,12 +94,24 @@ impl Waiting {
         self
     }
 
-    pub(crate) const fn new(job: JobId, reason: WaitReason, said: Said, entry: Option<Entry>) -> Self {
-        Self { job, reason, entry, said }
+    /// Why a job waits; a sentence that is given whole says by itself that the job must stop.
+    pub(crate) const fn new(
+        job: JobId,
+        reason: WaitReason,
+        said: Said,
+        entry: Option<Entry>,
+        stops: bool,
+    ) -> Self {
+        Self { job, reason, entry, stops, said }
     }
 
-    /// The reason in words, with numbers.
+    /// The reason in words, with numbers; for a job that runs now also that it must stop.
     pub fn detail(&self) -> String {
+        let why = self.why();
+        if self.stops && !matches!(self.said, Said::Text(_)) { format!("{why}; {STOPS}") } else { why }
+    }
+
+    fn why(&self) -> String {
         let Some(entry) = &self.entry else {
             return match &self.said {
                 Said::Text(text) => text.clone(),

@@ -23,7 +23,7 @@ pub struct SessionAnswer {
     /// The job of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// Who runs, or runs otherwise than before, and who waits.
+    /// Who runs, or runs otherwise than before, and who waits; absent where nothing changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
     /// The whole placement, after `solve`.

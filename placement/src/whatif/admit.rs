@@ -1,7 +1,8 @@
 //! Would these jobs run, and if not, what would let them in?
 
+mod nodes;
+
 use super::effects::{Effect, EffectKind, State, effects};
-use super::resize::resized;
 use super::{CHANCE, Side, Solved, Verdict, WhatIf};
 use crate::Error;
 use crate::cluster::{Cluster, Pool};
@@ -11,7 +12,9 @@ use crate::pairing::find;
 use crate::placement::{Assignment, Entry, WaitReason};
 use crate::provenance::Basis;
 use crate::resources::Resource;
+use crate::shapes::Dropped;
 use elastico_core::{JobId, SharingMode, parallel};
+use nodes::MOST_NODES;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +88,9 @@ pub struct Admission {
     /// The changes that were tried, where it would not run: first those that admit it, without new hardware before with
     /// it, then by their cost to others.
     pub remedies: Vec<Remedy>,
+    /// Of a job that can never run: what forbids it on pools that no number of nodes helps, and what would have to be otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forbidden: Vec<Dropped>,
 }
 
 /// The answer to "would these jobs run".
@@ -167,9 +173,18 @@ impl WhatIf<'_> {
             (None, Some(waiting)) => waiting.detail(),
             (None, None) => "it is not in the placement".to_owned(),
         };
-        let mut remedies = Vec::new();
+        let (mut remedies, mut forbidden) = (Vec::new(), Vec::new());
         if verdict == Verdict::No {
-            let (trials, pools) = (self.trials(job), &self.allocator.cluster().pool);
+            let trials = self.trials(job);
+            let mut pools: Vec<&Pool> = self.allocator.cluster().pool.iter().collect();
+            // Where the job has a shape already, nodes of any pool may help: those that are there move to them.
+            if never {
+                pools.retain(|pool| {
+                    let reasons = self.forbidden(job, pool);
+                    forbidden.extend(reasons.iter().flatten().cloned());
+                    reasons.is_none()
+                });
+            }
             // The weight comes last, and helps only a job that can run at all.
             let count = trials.len() + 1 + pools.len() + usize::from(!never);
             let tried = parallel::map(count, |at| match trials.get(at) {
@@ -207,7 +222,15 @@ impl WhatIf<'_> {
             entry: explained.entry,
             refused_partners: explained.refused_partners,
             remedies,
+            forbidden,
         })
+    }
+
+    /// Solutions at most that one more new job costs which would not run.
+    pub fn most_trials(&self, job: &Job) -> u32 {
+        let fewer = job.gpus_min.checked_ilog2().unwrap_or(0);
+        let nodes = MOST_NODES.ilog2() * 2 * self.allocator.cluster().pool.len() as u32;
+        self.trials(job).len() as u32 + fewer + nodes + DOUBLINGS + HALVINGS
     }
 
     /// Whether nothing says how fast a job runs on any pool that it may use.
@@ -245,24 +268,6 @@ impl WhatIf<'_> {
             }
             last = Some(remedy);
             gpus /= 2;
-        }
-        Ok(last)
-    }
-
-    /// One more node of a pool, then two, four, eight, until the job runs.
-    fn nodes(&self, job: &Job, pool: &Pool, jobs: &Jobs) -> Result<Option<Remedy>, Error> {
-        let mut last = None;
-        for nodes in [1_u32, 2, 4, 8] {
-            let gpus = i64::from(nodes) * i64::from(pool.gpus_per_node);
-            let Ok(larger) = resized(self.allocator.cluster(), &pool.id, gpus) else { break };
-            let text = format!("{nodes} more nodes of {}, {gpus} GPUs", pool.id);
-            let trial = Trial { cluster: larger, ..self.trial(RemedyKind::Node, text, job.clone()) };
-            let mut remedy = self.remedy(&trial, jobs)?;
-            remedy.money_per_hour = pool.price_per_gpu_hour.map(|money| money * gpus as f64);
-            if remedy.admits {
-                return Ok(Some(remedy));
-            }
-            last = Some(remedy);
         }
         Ok(last)
     }
@@ -330,7 +335,7 @@ impl WhatIf<'_> {
         let own = if job.weight > 0.0 { job.weight } else { 1.0 };
         let mut refused = job.weight;
         let mut admitted = None;
-        for power in 1..=20 {
+        for power in 1..=DOUBLINGS {
             let weight = own * f64::from(1_u32 << power);
             let remedy = at(weight)?;
             if remedy.admits {
@@ -356,6 +361,10 @@ impl WhatIf<'_> {
         Ok(Some(remedy))
     }
 }
+
+/// Doublings of the weight, a million times, and halvings to the hundredth part after them, at most.
+const DOUBLINGS: u32 = 20;
+const HALVINGS: u32 = 7;
 
 /// A number that a person would write.
 fn three_digits(number: f64) -> f64 {

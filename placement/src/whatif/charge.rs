@@ -196,8 +196,9 @@ impl WhatIf<'_> {
             .pool
             .iter()
             .map(|pool| (f64::from(pool.gpu_count()) * list(&pool.id).unwrap_or(0.0) * MICRO).round())
-            .sum();
-        let idle_sum: f64 = idle.iter().map(|idle| (idle.money_per_hour * MICRO).round()).sum();
+            .fold(0.0, |sum, money| sum + money);
+        let idle_sum =
+            idle.iter().map(|idle| (idle.money_per_hour * MICRO).round()).fold(0.0, |sum, money| sum + money);
         let parts = apportion((hardware - idle_sum).max(0.0) as u64, &weights);
         for (job, part) in jobs.iter_mut().zip(&parts) {
             job.money_per_hour = *part as f64 / MICRO;

@@ -9,6 +9,7 @@ use elastico_core::{CHIPS, SharingMode, WorkloadId, WorkloadKind, chip, suggest}
 use elastico_models::{Predictor, Profiles};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The schema id of an answer about a pair.
@@ -95,11 +96,22 @@ impl PairQuestion {
     }
 }
 
-fn known_chip(device: &str) -> Result<&'static elastico_core::Chip, Error> {
-    chip(device).ok_or_else(|| Error::Unknown {
-        what: "chip",
-        name: device.to_owned(),
-        suggestion: suggest(device, CHIPS.iter().map(|chip| chip.name)).map(str::to_owned),
+fn known_chip(device: &str, profiles: &Profiles) -> Result<&'static elastico_core::Chip, Error> {
+    chip(device).ok_or_else(|| {
+        let of_profiles: BTreeSet<&str> = profiles.iter().map(|profile| profile.device.as_str()).collect();
+        // A chip that the profiles know is meant sooner than one that they do not.
+        let longer =
+            of_profiles.iter().copied().find(|known| !device.is_empty() && known.starts_with(device));
+        let near = longer
+            .or_else(|| suggest(device, of_profiles.iter().copied()))
+            .or_else(|| suggest(device, CHIPS.iter().map(|chip| chip.name)))
+            .map(str::to_owned);
+        match Error::unknown("chip", device, of_profiles) {
+            Error::Unknown { what, name, known, .. } => {
+                Error::Unknown { what, name, suggestion: near, known }
+            }
+            other => other,
+        }
     })
 }
 
@@ -108,15 +120,11 @@ fn known_workload(profiles: &Profiles, workload: &WorkloadId) -> Result<(), Erro
         return Ok(());
     }
     let names = profiles.iter().map(|profile| profile.workload.as_str());
-    Err(Error::Unknown {
-        what: "workload",
-        name: workload.to_string(),
-        suggestion: suggest(workload.as_str(), names).map(str::to_owned),
-    })
+    Err(Error::unknown("workload", workload.as_str(), names))
 }
 
-fn one_chip(device: &str) -> Result<Cluster, Error> {
-    let chip = known_chip(device)?;
+fn one_chip(device: &str, profiles: &Profiles) -> Result<Cluster, Error> {
+    let chip = known_chip(device, profiles)?;
     let text = format!("[[pool]]\nid = \"{0}\"\ndevice = \"{0}\"\nnodes = 1\ngpus_per_node = 1\n", chip.name);
     Cluster::from_toml(&text, std::path::Path::new("one chip"))
 }
@@ -134,7 +142,7 @@ pub fn pair(
 ) -> Result<PairAnswer, Error> {
     known_workload(profiles, a)?;
     known_workload(profiles, b)?;
-    let cluster = one_chip(&question.device)?;
+    let cluster = one_chip(&question.device, profiles)?;
     let table = PairTable::predict([a.clone(), b.clone()], &cluster, &question.sharing, profiles, predictor)?;
     answer(a, b, question, profiles, &table)
 }
@@ -146,7 +154,7 @@ fn answer(
     profiles: &Profiles,
     table: &PairTable,
 ) -> Result<PairAnswer, Error> {
-    let chip = known_chip(&question.device)?;
+    let chip = known_chip(&question.device, profiles)?;
     let known = [a, b].map(|workload| find(profiles, workload, chip.name));
     let memory = known.map(|profile| {
         profile
@@ -267,9 +275,9 @@ pub fn partners(
     predictor: &dyn Predictor,
 ) -> Result<PartnersAnswer, Error> {
     known_workload(profiles, subject)?;
-    let cluster = one_chip(&question.device)?;
+    let cluster = one_chip(&question.device, profiles)?;
     let mut among: Vec<WorkloadId> = if among.is_empty() {
-        let device = known_chip(&question.device)?.name;
+        let device = known_chip(&question.device, profiles)?.name;
         profiles
             .iter()
             .filter(|profile| profile.device == device)

@@ -157,6 +157,32 @@ fn dual_gap(solved: &Solved) -> f64 {
     super::gap(solved.placement.prices.bound_lower, solved.placement.prices.bound)
 }
 
+impl WhatIf<'_> {
+    /// Solutions at most that [`Self::price`] makes, as far as the prices of the present state tell.
+    pub fn most_prices(&self, pool: Option<&PoolId>) -> u32 {
+        let pools = self.allocator.cluster().pool.iter();
+        let asked = pools.filter(|known| pool.is_none_or(|pool| known.id == *pool));
+        let prices = asked.flat_map(|known| listed(&self.before, known));
+        let steps = |units: f64| units.max(1.0).log2().ceil() as u32 + 1;
+        let of = |price: Price| {
+            if price.resource != Resource::GpuSlots && price.value_per_unit <= 0.0 {
+                return 0;
+            }
+            let units = price.capacity / unit_of(price.resource);
+            2 + 2 * steps(units) + 2 * steps((units * FARTHEST).max(FEWEST))
+        };
+        prices.map(of).fold(2, u32::saturating_add)
+    }
+}
+
+/// What one more of a resource is for people.
+const fn unit_of(resource: Resource) -> f64 {
+    match resource {
+        Resource::GpuSlots | Resource::HostCores => 1.0,
+        Resource::GpuMemoryBytes | Resource::HostMemoryBytes | Resource::NetworkBytesPerSecond => 1e9,
+    }
+}
+
 impl Search<'_, '_> {
     fn price(
         &mut self,
@@ -166,10 +192,7 @@ impl Search<'_, '_> {
         rate: Option<f64>,
     ) -> Result<ResourcePrice, Error> {
         let is_slots = price.resource == Resource::GpuSlots;
-        let unit = match price.resource {
-            Resource::GpuSlots | Resource::HostCores => 1.0,
-            Resource::GpuMemoryBytes | Resource::HostMemoryBytes | Resource::NetworkBytesPerSecond => 1e9,
-        };
+        let unit = unit_of(price.resource);
         let (mut one_more, mut one_less) = (None, None);
         let (mut holds_from, mut holds_to) = (0.0, None);
         if is_slots || price.value_per_unit > 0.0 {

@@ -66,15 +66,12 @@ impl Amount {
 /// The cluster with more or fewer GPUs in one pool. Nodes come and go whole, the last one perhaps not full; each GPU
 /// brings its part of the host.
 pub(super) fn resized(cluster: &Cluster, pool: &PoolId, change: i64) -> Result<Cluster, Error> {
-    let count = i64::from(cluster.get(pool.as_str())?.gpu_count()).checked_add(change);
+    let has = cluster.get(pool.as_str())?.gpu_count();
+    let count = i64::from(has).checked_add(change);
     let most = i64::try_from(MOST_GPUS).unwrap_or(i64::MAX);
     let count = count.filter(|count| *count <= most).and_then(|count| u32::try_from(count).ok());
     let Some(count) = count else {
-        return Err(Error::Option {
-            field: "gpus",
-            value: change.to_string(),
-            rule: "the pool would have fewer than 0 GPUs, or over a million",
-        });
+        return Err(Error::Resize { pool: pool.to_string(), has, change });
     };
     let mut cluster = cluster.clone();
     for pool in cluster.pool.iter_mut().filter(|known| known.id == *pool) {

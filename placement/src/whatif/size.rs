@@ -6,7 +6,7 @@
 
 use super::{Side, WhatIf};
 use crate::Error;
-use crate::cluster::{Cluster, MOST_GPUS};
+use crate::cluster::{Cluster, MOST_GPUS, Pool};
 use crate::placement::{Placement, WaitReason};
 use crate::provenance::Basis;
 use elastico_core::{JobId, PoolId};
@@ -99,6 +99,9 @@ pub struct SizeAnswer {
     pub nodes: Option<u32>,
     /// What those nodes cost per hour.
     pub money_per_hour: Option<f64>,
+    /// What all pools cost per hour then, where each has a list price.
+    #[serde(default)]
+    pub cluster_money_per_hour: Option<f64>,
     /// Why no smaller pool does.
     pub smallest: Option<Smallest>,
     /// Whether every larger size that was solved reaches it and every smaller one does not.
@@ -175,6 +178,23 @@ impl WhatIf<'_> {
     }
 }
 
+impl WhatIf<'_> {
+    /// Solutions at most that [`Self::size`] makes: none, doubling to the largest size, halving, and the neighbours.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] for an unknown pool.
+    pub fn most_sizes(&self, pool: &PoolId) -> Result<u32, Error> {
+        let known = self.allocator.cluster().get(pool.as_str())?;
+        let target = Target::Served(1.0);
+        let sizes = Sizes { whatif: self, pool: pool.clone(), target, solved: BTreeMap::new() };
+        let most = sizes.most(known.gpus_per_node.max(1));
+        let start = known.nodes.clamp(1, most);
+        let doublings = (most / start).checked_ilog2().unwrap_or(0) + 1;
+        let halvings = most.checked_ilog2().unwrap_or(0) + 1;
+        Ok((1 + doublings + halvings + 3).min(most.saturating_add(1)))
+    }
+}
+
 impl Sizes<'_, '_> {
     /// So many nodes that each job has its largest shape for itself: more bring nothing.
     fn most(&self, per_node: u32) -> u32 {
@@ -223,16 +243,19 @@ impl Sizes<'_, '_> {
         let why_not = at.filter(|_| found.is_none()).map(|(point, placement)| self.why_not(point, placement));
         let pool = self.whatif.allocator.cluster().pool.iter().find(|pool| pool.id == self.pool);
         let gpus = at.map_or(0, |(point, _)| point.pool_gpus);
+        let money = |pool: &Pool| {
+            let gpus = if pool.id == self.pool { gpus } else { pool.gpu_count() };
+            pool.price_per_gpu_hour.map(|money| money * f64::from(gpus))
+        };
+        let all = self.whatif.allocator.cluster().pool.iter().map(money);
         SizeAnswer {
             schema: SIZE_SCHEMA.to_owned(),
             pool: self.pool.clone(),
             target: self.target,
             nodes_now,
             nodes: found,
-            money_per_hour: found
-                .and(pool)
-                .and_then(|pool| pool.price_per_gpu_hour)
-                .map(|money| money * f64::from(gpus)),
+            money_per_hour: found.and(pool).and_then(money),
+            cluster_money_per_hour: found.and_then(|_| all.sum()),
             smallest,
             monotone: tried.is_sorted_by_key(|point| point.reached),
             why_not,

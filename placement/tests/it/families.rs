@@ -92,8 +92,8 @@ fn the_best_batch_that_fits_is_the_shape() {
     small x 1  0.290  Measured  32 GB  MAX_NUM_SEQS=8 TP=1
     small x 2  1.640  Measured  76 GB  MAX_NUM_SEQS=64 TP=2
     large x 4  MAX_NUM_SEQS=64 TP=4: the job allows 1 to 2 GPUs
-    small x 1  MAX_NUM_SEQS=32 TP=1: needs 5.100e10 bytes of device memory, a GPU has 4.000e10
-    small x 1  MAX_NUM_SEQS=64 TP=1: needs 7.600e10 bytes of device memory, a GPU has 4.000e10
+    small x 1  MAX_NUM_SEQS=32 TP=1: needs 51 GB of device memory, a GPU has 40 GB
+    small x 1  MAX_NUM_SEQS=64 TP=1: needs 76 GB of device memory, a GPU has 40 GB
     small x 4  MAX_NUM_SEQS=64 TP=4: the job allows 1 to 2 GPUs
     ");
 }
@@ -125,6 +125,16 @@ fn inside_a_pair_a_smaller_batch_leaves_memory() {
     // 76 + 20 GB exceed the GPU, 51 + 20 do not.
     let pair = solve(&(llm.clone() + &train("20e9")), &one, options(), Some(&table));
     assert_eq!((pair.pairs(), batch(&pair).as_str()), (1, "32"));
+    // Alone a batch of 32 is of no use; in the pair it is what runs.
+    let (allocator, both) = (Allocator::new(one.clone(), options()), jobs(&(llm.clone() + &train("20e9"))));
+    let why = allocator.explain(&pair, &both, &Profiles::default(), Some(&table), "summarise").unwrap();
+    let in_use: Vec<_> = why.shapes.iter().filter(|shape| shape.in_use).collect();
+    let [shape] = in_use[..] else { panic!("one shape is in use: {why}") };
+    assert!(shape.only_in_pair && shape.settings["MAX_NUM_SEQS"].to_string() == "32", "{shape:?}");
+    let partner = &why.partners[0];
+    assert!(partner.in_use && partner.runs && partner.lacks.is_none(), "{partner:?}");
+    assert_eq!(partner.settings["MAX_NUM_SEQS"].to_string(), "32");
+    assert!(why.to_string().starts_with("summarise runs on p, node 0, GPU 0: beside train"), "{why}");
     assert!((pair.value - (0.9 / 1.1 + 1.0 / 1.1)).abs() < 1e-6, "{}", pair.value);
     let tight = solve(&(llm.clone() + &train("45e9")), &one, options(), Some(&table));
     assert_eq!((tight.pairs(), batch(&tight).as_str()), (1, "8"));
@@ -278,7 +288,11 @@ fn scarce_network_and_host_cores_have_a_price() {
         placement.prices.prices.iter().find(|price| price.resource.as_str() == "network_bytes_per_second");
     assert!(price.is_some_and(|price| price.value_per_unit > 0.0));
     let none = solve(&text.replace("= 1e9", "= 20e9"), &cluster, Options::default(), None);
-    assert!(none.waiting[0].detail().contains("bytes/s of network per node"), "{}", none.waiting[0].detail());
+    assert!(
+        none.waiting[0].detail().contains("needs 20 GB/s of network per node, a node has 10 GB/s"),
+        "{}",
+        none.waiting[0].detail()
+    );
 }
 
 #[test]

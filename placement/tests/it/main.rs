@@ -123,6 +123,22 @@ fn mistakes_are_answered_with_their_line() {
     insta::assert_snapshot!(texts.join("\n\n"));
 }
 
+/// Editors on Windows begin a file with it.
+#[test]
+fn a_mark_of_the_byte_order_is_skipped() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("marked");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, text) in [
+        ("jobs.json", r#"[{"id": "a", "shape": [{"step_seconds": 1}]}]"#),
+        ("jobs.toml", "[[job]]\nid = \"a\"\nshape = [{ step_seconds = 1 }]\n"),
+        ("jobs.csv", "id,step_seconds\na,1\n"),
+    ] {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("\u{feff}{text}")).unwrap();
+        assert_eq!(Jobs::read(&path).unwrap().job[0].id.as_str(), "a", "{name}");
+    }
+}
+
 #[test]
 fn the_three_formats_say_the_same() {
     let file = Path::new("jobs");
@@ -217,6 +233,11 @@ fn pairs_are_judged_by_both_upper_bounds_memory_and_domain() {
     there is no workload `heavi`
     hint: did you mean `heavy`?
     ");
+    // A chip that the profiles know is meant sooner than one that only looks alike.
+    let question_on = |device: &str| PairQuestion::on(device, &Options::default());
+    let on = |device: &str| pair(&id("train"), &id("light"), &question_on(device), &profiles(), &Law::new());
+    assert_eq!(told(&on("h10").unwrap_err()), "there is no chip `h10`\nhint: did you mean `h100`?");
+    assert_eq!(told(&on("zzz").unwrap_err()), "there is no chip `zzz`\nhint: the only chip is `h100`");
     let all = partners(&id("train"), &[], &question, &profiles(), &Law::new()).unwrap();
     assert_eq!(all.partners[0].b, id("light"));
     assert_eq!(all.partners.len(), 5);

@@ -53,6 +53,23 @@ fn a_present_that_cannot_be_is_refused_with_its_line() {
             ],
             "job `j0` has that GPU",
         ),
+        (
+            vec!["pool = \"a\", gpus = 8", "pool = \"a\", gpus = 8", "pool = \"a\""],
+            "with the jobs before it that is 17 GPUs, the pool has 16",
+        ),
+        (
+            vec![
+                "pool = \"a\", gpus = 15",
+                "pool = \"a\", nodes = [{ node = 1, gpus = [7] }]",
+                "pool = \"a\", beside = \"j3\"",
+                "pool = \"a\"",
+            ],
+            "that is 17 GPUs",
+        ),
+        (
+            vec!["pool = \"a\", beside = \"j2\"", "pool = \"a\", beside = \"j2\"", "pool = \"a\""],
+            "job `j0` runs beside it already",
+        ),
     ] {
         let error = read(&currents).expect_err(words);
         assert!(error.contains(words) && error.contains("jobs.toml:"), "{words}: {error}");
@@ -64,6 +81,38 @@ fn a_present_that_cannot_be_is_refused_with_its_line() {
         "pool = \"a\", nodes = [{ node = 0, gpus = [1] }]",
     ];
     assert!(read(&pair).is_ok(), "{:?}", read(&pair));
+    // A pair has one GPU, whoever of both names the other.
+    let full = ["pool = \"a\", gpus = 14", "pool = \"a\", beside = \"j2\"", "pool = \"a\"", "pool = \"a\""];
+    assert!(read(&full).is_ok(), "{:?}", read(&full));
+    let both = ["pool = \"a\", gpus = 15", "pool = \"a\", beside = \"j2\"", "pool = \"a\", beside = \"j1\""];
+    assert!(read(&both).is_ok(), "{:?}", read(&both));
+}
+
+/// Who loses its GPUs is no job like the others that wait.
+#[test]
+fn a_job_that_must_stop_is_told_from_one_that_waits() {
+    let text = "[[job]]\nid = \"runs\"\nhost_cores = 0\ngpus_min = 16\nshape = [{ gpus = 16, step_seconds = 1 }]\n\
+         current = { pool = \"a\", gpus = 16 }\n\
+         [[job]]\nid = \"comes\"\nhost_cores = 0\nweight = 5\ngpus_min = 16\nshape = [{ gpus = 16, step_seconds = 1 }]\n\
+         [[job]]\nid = \"small\"\nweight = 0.01\nshape = [{ step_seconds = 1 }]\n\
+         [[job]]\nid = \"gone\"\npools = [\"b\"]\nshape = [{ step_seconds = 1 }]\ncurrent = { pool = \"b\" }\n";
+    let jobs = Jobs::from_toml(text, Path::new("jobs.toml")).unwrap();
+    let allocator = Allocator::new(cluster(), Options::default());
+    let placement = allocator.solve(&jobs, &Profiles::default(), None).unwrap();
+    let stops: Vec<(&str, bool, bool)> = placement
+        .waiting
+        .iter()
+        .map(|job| (job.job.as_str(), job.stops, job.detail().ends_with("; it runs now and must stop")))
+        .collect();
+    assert_eq!(stops, [("runs", true, true), ("small", false, false), ("gone", true, true)], "{placement}");
+    assert!(placement.summary().starts_with("1 job on 16 GPUs, 0 pairs, 3 waiting, 2 of them must stop;"));
+    // A file says it too, and once.
+    let json = serde_json::to_value(&placement).unwrap();
+    assert_eq!((&json["waiting"][0]["stops"], &json["waiting"][1]["stops"]), (&true.into(), &false.into()));
+    let again: elastico_placement::Placement = serde_json::from_value(json).unwrap();
+    assert_eq!(again, placement);
+    let why = allocator.explain(&placement, &jobs, &Profiles::default(), None, "runs").unwrap();
+    assert!(why.to_string().contains("it runs now and must stop"), "{why}");
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn capacity_is_solved_step_by_step() {
     for (add, remove, message) in [
         ("p:all", "p:1", "option add is `all`, only --remove takes `all`"),
         ("q:1", "p:1", "there is no pool `q`"),
-        ("p:1", "p:5", "option gpus is -5, the pool would have fewer than 0 GPUs, or over a million"),
+        ("p:1", "p:5", "pool `p` has 4 GPUs, 5 cannot be removed"),
     ] {
         let error = whatif.capacity(&gpus(add), &gpus(remove)).unwrap_err();
         assert_eq!(error.to_string(), message);
@@ -206,6 +206,74 @@ fn a_new_job_hears_what_would_let_it_in() {
 }
 
 #[test]
+fn the_fewest_nodes_that_admit_are_found_and_useless_ones_are_not_offered() {
+    let none = Profiles::default();
+    let (allocator, running) = (allocator(1, 1), weighted(&[4.0]));
+    let whatif = WhatIf::new(&allocator, &running, &none, None).unwrap();
+    let node = |text: &str| {
+        let admission = whatif.admit(&jobs(text)).unwrap().jobs.remove(0);
+        let node = admission.remedies.iter().find(|remedy| remedy.kind == RemedyKind::Node).cloned();
+        (node, admission.forbidden)
+    };
+    let wide = |gpus: u32| {
+        format!(
+            "[[job]]\nid = \"new\"\nweight = 0.1\ngpus_min = {gpus}\nshape = [{{ gpus = {gpus}, step_seconds = 1 }}]\n"
+        )
+    };
+    for gpus in [1, 2, 3, 5, 7] {
+        let (found, forbidden) = node(&wide(gpus));
+        let found = found.unwrap();
+        let plural = if gpus == 1 { "" } else { "s" };
+        assert_eq!(found.change, format!("{gpus} more node{plural} of p, {gpus} GPU{plural}"));
+        assert!(found.admits && near(found.money_per_hour.unwrap(), 2.0 * f64::from(gpus)), "{found:?}");
+        assert_eq!(forbidden, []);
+    }
+    let (found, _) = node(&wide(10));
+    let found = found.unwrap();
+    assert_eq!((found.change.as_str(), found.admits), ("up to 8 more nodes of p do not help", false));
+    // No number of GPUs of 80 GB holds it.
+    let (found, forbidden) =
+        node("[[job]]\nid = \"new\"\nmemory_bytes = 200e9\nshape = [{ step_seconds = 1 }]\n");
+    assert_eq!((found, forbidden.len()), (None, 1));
+    assert!(forbidden[0].reason.starts_with("needs 200 GB of device memory, a GPU has "), "{forbidden:?}");
+    assert!(forbidden[0].remedy.as_ref().unwrap().ends_with("or GPUs with 200 GB"), "{forbidden:?}");
+}
+
+#[test]
+fn a_pool_cannot_lose_more_than_it_has() {
+    let none = Profiles::default();
+    let (allocator, running) = (allocator(4, 2), weighted(&[1.0]));
+    let whatif = WhatIf::new(&allocator, &running, &none, None).unwrap();
+    assert_eq!(
+        told(&whatif.capacity(&[], &gpus("p:99")).unwrap_err()),
+        "pool `p` has 8 GPUs, 99 cannot be removed\nhint: remove at most 8, or all of them with `p:all`"
+    );
+    let error = whatif.capacity(&gpus("p:1000000"), &[]).unwrap_err().to_string();
+    assert_eq!(error, "pool `p` has 8 GPUs, with 1000000 more it would have over a million");
+    let long = "z".repeat(1_000_000);
+    let error = told(&running.get(&long).unwrap_err());
+    assert_eq!(error, format!("there is no job `{}…`\nhint: the only job is `a`", "z".repeat(200)));
+    let error = told(&weighted(&[1.0; 7]).get("zz").unwrap_err());
+    assert_eq!(error, "there is no job `zz`\nhint: the jobs are `a`, `b`, `c`, `d`, `e` and 2 more");
+    let error = told(&weighted(&[1.0; 3]).get("zz").unwrap_err());
+    assert_eq!(error, "there is no job `zz`\nhint: the jobs are `a`, `b` and `c`");
+}
+
+#[test]
+fn the_announced_solutions_are_enough() {
+    let none = Profiles::default();
+    let (allocator, jobs) = (allocator(3, 2), weighted(&[9.0, 8.0, 7.0, 6.0, 4.0, 3.0, 2.0, 1.0, 1.0, 1.0]));
+    let whatif = WhatIf::new(&allocator, &jobs, &none, None).unwrap();
+    let (solves, most) = (whatif.price(None).unwrap().solves, whatif.most_prices(None));
+    assert!(solves <= most && most < 50, "{solves} of {most}");
+    for target in [Target::Served(1.0), Target::Value(30.5), Target::Throughput(11.0)] {
+        let (tried, most) =
+            (whatif.size(&pool(), target).unwrap().tried.len(), whatif.most_sizes(&pool()).unwrap());
+        assert!(tried <= most as usize && most < 20, "{tried} of {most}");
+    }
+}
+
+#[test]
 fn the_smallest_pool_is_found_and_its_neighbours_are_tried() {
     let none = Profiles::default();
     let (allocator, jobs) = (allocator(1, 4), weighted(&[9.0, 8.0, 7.0, 6.0, 4.0, 3.0, 2.0, 1.0, 1.0, 1.0]));
@@ -213,6 +281,7 @@ fn the_smallest_pool_is_found_and_its_neighbours_are_tried() {
     let all = whatif.size(&pool(), Target::Served(1.0)).unwrap();
     assert_eq!((all.nodes, all.smallest, all.monotone), (Some(3), Some(Smallest::Neighbours), true));
     assert!(near(all.money_per_hour.unwrap(), 24.0) && all.waiting.is_empty());
+    assert_eq!(all.cluster_money_per_hour, all.money_per_hour);
     assert!([2, 3, 4].iter().all(|nodes| all.tried.iter().any(|point| point.nodes == *nodes)));
     let value = whatif.size(&pool(), Target::Value(30.5)).unwrap();
     assert_eq!((value.nodes, value.smallest), (Some(2), Some(Smallest::Proven)));

@@ -86,6 +86,11 @@ fn why_not(answer: &AdmitAnswer, job: &Admission) -> Table {
             displaced.join(" ").into(),
         ]);
     }
+    for dropped in &job.forbidden {
+        let need = dropped.remedy.as_ref().unwrap_or(&dropped.reason);
+        let change = format!("on {}: {need}", dropped.pool);
+        table.push(vec![change.into(), Value::Missing, Value::Missing, Value::Missing, Value::Missing]);
+    }
     if job.verdict == Verdict::CannotTell {
         let measure = "measure its workload, or give it a `shape` in the jobs file";
         table.push(vec![measure.into(), Value::Missing, Value::Missing, Value::Missing, Value::Missing]);

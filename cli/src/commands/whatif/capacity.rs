@@ -21,7 +21,8 @@ pub(super) fn tables(answer: &CapacityAnswer) -> Vec<Table> {
     );
     let mut worth = Table::new(
         &answer.schema,
-        "what it is worth; the marginal value is that of the GPUs since the step before",
+        "what it is worth; the marginal value is that of the GPUs since the step before; `short now` is all that has a \
+            price, `short then` the one part that most of that state's value is paid for: a pool that grows counts for more",
         vec![
             Column::text("change"),
             Column::number("value_delta", "").label("value"),

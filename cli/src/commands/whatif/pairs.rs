@@ -56,12 +56,12 @@ pub(super) fn partner_table(answer: &PartnersAnswer) -> Table {
         &answer.schema,
         format!("{}co-runners for {}", if simulated { "simulated: " } else { "" }, answer.subject),
         vec![
-            Column::text("co_runner"),
+            Column::text("co_runner").whole(),
             Column::text("verdict"),
             Column::text("sharing"),
-            Column::number("slowdown", "").label("slowed"),
+            Column::number("slowdown", "").label("slowed").spare(),
             Column::number("upper", ""),
-            Column::number("co_runner_slowdown", "").label("its own"),
+            Column::number("co_runner_slowdown", "").label("its own").spare(),
         ],
     );
     for partner in &answer.partners {

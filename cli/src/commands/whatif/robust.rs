@@ -41,11 +41,12 @@ pub(super) fn tables(answer: &RobustAnswer) -> Vec<Table> {
         sides(
             &answer.schema,
             format!(
-                "in the worst case the regret is at most {:.2} % of the bound; {}",
+                "in the worst case the regret is at most {:.2} % of the bound; `re-placed` is the best placement for those \
+                slowdowns, which may be worth more than was predicted: all that is not paired now is faster there; {}",
                 answer.worst.regret_most * 100.0,
                 behind(&answer.basis)
             ),
-            &[("predicted", &answer.before), ("worst", &answer.worst.resolved)],
+            &[("predicted", &answer.before), ("re-placed", &answer.worst.resolved)],
         ),
     ];
     if !answer.jobs.is_empty() {

@@ -13,8 +13,11 @@ pub(super) fn tables(answer: &SizeAnswer) -> Vec<Table> {
     };
     let found = match (answer.nodes, &answer.why_not) {
         (Some(nodes), _) => {
-            let money =
-                answer.money_per_hour.map_or(String::new(), |money| format!(", {money:.2} money per hour"));
+            let pool = |money: f64| format!(", {money:.2} money per hour for the pool");
+            let mut money = answer.money_per_hour.map_or(String::new(), pool);
+            if let Some(all) = answer.cluster_money_per_hour {
+                money += &format!(", {all:.2} for the cluster");
+            }
             let proof = match answer.smallest {
                 Some(Smallest::Proven) => "; the bound proves that fewer do not",
                 Some(Smallest::Neighbours) => {
