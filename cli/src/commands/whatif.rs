@@ -212,7 +212,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
             let new = Jobs::read(new)?;
             let read = scene.read(&new, talk)?;
             let whatif = scene.solve(&read)?;
-            let most = new.job.iter().map(|job| whatif.most_trials(job)).max().unwrap_or(0);
+            let most = whatif.most_trials(&new)?;
             talk.say(format!(
                 "placing anew with the new jobs, then at most {most} times for each that would not run"
             ));
@@ -223,7 +223,7 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
         Command::Price { pool, per_hour, scene } => {
             let read = scene.read(&Jobs::default(), talk)?;
             let whatif = scene.solve(&read)?;
-            talk.say(format!("placing anew at most {} times", whatif.most_prices(pool.as_ref())));
+            talk.say(format!("placing anew at most {} times", whatif.most_prices(pool.as_ref())?));
             let answer = whatif.price(pool.as_ref())?;
             if *per_hour && answer.money_per_value.is_none() {
                 return Err(price::no_money(read.allocator.cluster()));
@@ -265,7 +265,8 @@ pub(crate) fn run(command: &Command, talk: Talk) -> anyhow::Result<Ending> {
                 }
             };
             let whatif = scene.solve(&read)?;
-            talk.say(format!("placing anew for at most {} sizes", whatif.most_sizes(&pool)?));
+            let most = whatif.most_sizes(&pool, goal.target())?;
+            talk.say(format!("placing anew for at most {most} sizes"));
             let answer = whatif.size(&pool, goal.target())?;
             output::answer(scene.format, &answer, &size::tables(&answer))?;
             Ok(yes(answer.nodes.is_some()))

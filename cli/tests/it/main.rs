@@ -8,6 +8,7 @@ mod exec;
 mod few_shot;
 mod gpu_campaign;
 mod next;
+mod place;
 mod road;
 mod serve;
 mod simulate;

@@ -226,11 +226,18 @@ impl WhatIf<'_> {
         })
     }
 
-    /// Solutions at most that one more new job costs which would not run.
-    pub fn most_trials(&self, job: &Job) -> u32 {
-        let fewer = job.gpus_min.checked_ilog2().unwrap_or(0);
+    /// Solutions at most that [`Self::admit`] makes for each of these jobs that would not run.
+    ///
+    /// # Errors
+    /// [`Error::Duplicate`] for a job whose id is known.
+    pub fn most_trials(&self, new: &Jobs) -> Result<u32, Error> {
+        self.with_jobs(new)?;
         let nodes = MOST_NODES.ilog2() * 2 * self.allocator.cluster().pool.len() as u32;
-        self.trials(job).len() as u32 + fewer + nodes + DOUBLINGS + HALVINGS
+        let of = |job: &Job| {
+            let fewer = job.gpus_min.checked_ilog2().unwrap_or(0);
+            self.trials(job).len() as u32 + fewer + nodes + DOUBLINGS + HALVINGS
+        };
+        Ok(new.job.iter().map(of).max().unwrap_or(0))
     }
 
     /// Whether nothing says how fast a job runs on any pool that it may use.

@@ -159,7 +159,13 @@ fn dual_gap(solved: &Solved) -> f64 {
 
 impl WhatIf<'_> {
     /// Solutions at most that [`Self::price`] makes, as far as the prices of the present state tell.
-    pub fn most_prices(&self, pool: Option<&PoolId>) -> u32 {
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] for an unknown pool.
+    pub fn most_prices(&self, pool: Option<&PoolId>) -> Result<u32, Error> {
+        if let Some(pool) = pool {
+            self.allocator.cluster().get(pool.as_str())?;
+        }
         let pools = self.allocator.cluster().pool.iter();
         let asked = pools.filter(|known| pool.is_none_or(|pool| known.id == *pool));
         let prices = asked.flat_map(|known| listed(&self.before, known));
@@ -171,7 +177,7 @@ impl WhatIf<'_> {
             let units = price.capacity / unit_of(price.resource);
             2 + 2 * steps(units) + 2 * steps((units * FARTHEST).max(FEWEST))
         };
-        prices.map(of).fold(2, u32::saturating_add)
+        Ok(prices.map(of).fold(2, u32::saturating_add))
     }
 }
 

@@ -182,10 +182,10 @@ impl WhatIf<'_> {
     /// Solutions at most that [`Self::size`] makes: none, doubling to the largest size, halving, and the neighbours.
     ///
     /// # Errors
-    /// [`Error::Unknown`] for an unknown pool.
-    pub fn most_sizes(&self, pool: &PoolId) -> Result<u32, Error> {
+    /// As [`Self::size`].
+    pub fn most_sizes(&self, pool: &PoolId, target: Target) -> Result<u32, Error> {
+        target.check()?;
         let known = self.allocator.cluster().get(pool.as_str())?;
-        let target = Target::Served(1.0);
         let sizes = Sizes { whatif: self, pool: pool.clone(), target, solved: BTreeMap::new() };
         let most = sizes.most(known.gpus_per_node.max(1));
         let start = known.nodes.clamp(1, most);

@@ -264,11 +264,11 @@ fn the_announced_solutions_are_enough() {
     let none = Profiles::default();
     let (allocator, jobs) = (allocator(3, 2), weighted(&[9.0, 8.0, 7.0, 6.0, 4.0, 3.0, 2.0, 1.0, 1.0, 1.0]));
     let whatif = WhatIf::new(&allocator, &jobs, &none, None).unwrap();
-    let (solves, most) = (whatif.price(None).unwrap().solves, whatif.most_prices(None));
+    let (solves, most) = (whatif.price(None).unwrap().solves, whatif.most_prices(None).unwrap());
     assert!(solves <= most && most < 50, "{solves} of {most}");
     for target in [Target::Served(1.0), Target::Value(30.5), Target::Throughput(11.0)] {
         let (tried, most) =
-            (whatif.size(&pool(), target).unwrap().tried.len(), whatif.most_sizes(&pool()).unwrap());
+            (whatif.size(&pool(), target).unwrap().tried.len(), whatif.most_sizes(&pool(), target).unwrap());
         assert!(tried <= most as usize && most < 20, "{tried} of {most}");
     }
 }

@@ -15,7 +15,8 @@ pub(super) fn tables(answer: &SizeAnswer) -> Vec<Table> {
         (Some(nodes), _) => {
             let pool = |money: f64| format!(", {money:.2} money per hour for the pool");
             let mut money = answer.money_per_hour.map_or(String::new(), pool);
-            if let Some(all) = answer.cluster_money_per_hour {
+            if let Some(all) = answer.cluster_money_per_hour.filter(|all| Some(*all) != answer.money_per_hour)
+            {
                 money += &format!(", {all:.2} for the cluster");
             }
             let proof = match answer.smallest {
