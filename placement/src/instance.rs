@@ -133,7 +133,7 @@ impl<'a> Instance<'a> {
         }
         let Part { worths, singles, facts } = all;
         let problem = Problem {
-            capacity: cluster.pool.iter().map(crate::cluster::Pool::amounts).collect(),
+            capacity: cluster.pool.iter().map(Pool::amounts).collect(),
             singles,
             pairs: Vec::new(),
         };
