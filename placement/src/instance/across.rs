@@ -117,8 +117,7 @@ impl Instance<'_> {
         let most_of_theirs = theirs.first().map_or(f64::MIN, |(brings, _)| *brings);
         for (brings, a) in mine.iter().take_while(|(brings, _)| brings + most_of_theirs > at.slot) {
             let (mut found, mut rest) = (0.0_f64, 0.0);
-            let mut looks = 0;
-            for (other_brings, b) in theirs.iter().filter(|(_, b)| b != a) {
+            for (looks, (other_brings, b)) in theirs.iter().filter(|(_, b)| b != a).enumerate() {
                 let most = brings + other_brings - at.slot;
                 if most <= found {
                     break;
@@ -127,7 +126,6 @@ impl Instance<'_> {
                     rest = most;
                     break;
                 }
-                looks += 1;
                 if let Some((_, over)) = self.over(*a, *b, at) {
                     found = found.max(over);
                 }
