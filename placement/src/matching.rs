@@ -125,9 +125,6 @@ impl Matcher {
             }
         }
         paths.balance_persons();
-        if !is_bipartite {
-            paths.balance_sides();
-        }
         if self.pair.len() == nodes {
             paths.keep(|person, arc| self.pair[person] == Some(edges[arcs[arc].2 as usize].pair));
         }

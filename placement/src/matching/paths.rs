@@ -3,9 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// What a tight arc may miss by rounding, relative to its gain.
-const ROUNDING: f64 = 1e-13;
-
 /// No arc.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -131,24 +128,14 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Gives a node the same on both sides, which keeps the duals feasible where the graph is the same from both: what has become of
-    /// all gains since the prices were found is then shared evenly, and little has to be put right.
-    pub(super) fn balance_sides(&mut self) {
-        let [profits, prices] = &mut self.potential;
-        for (profit, price) in profits.iter().zip(prices.iter_mut()) {
-            *price = (*profit + *price) * 0.5;
-        }
-        self.balance_persons();
-    }
-
     /// Matches the arcs that were matched before and are still tight.
     pub(super) fn keep(&mut self, was_matched: impl Fn(usize, usize) -> bool) {
         for person in 0..self.nodes() {
             let found = self.arcs_of(Side::Person, person).iter().copied().find(|way| {
                 let object = way.partner as usize;
-                let slack = self.potential[0][person] + self.potential[1][object] - way.gain;
+                // Both are the same difference, so a tight arc is equal to the last bit.
                 self.matched[1][object] == NONE
-                    && slack <= ROUNDING * way.gain
+                    && way.gain - self.potential[1][object] >= self.potential[0][person]
                     && was_matched(person, way.arc as usize)
             });
             if let Some(Way { partner, arc, .. }) = found {
