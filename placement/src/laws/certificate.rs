@@ -93,10 +93,10 @@ proptest! {
         let mut permitted = 0;
         for a in 0..made.jobs.job.len() {
             for b in a + 1..made.jobs.job.len() {
-                for pool in 0..made.cluster.pool.len() {
+                for (pool, costs) in costs.iter().enumerate() {
                     let Ok(value) = dealt.pair_value(a, b, pool) else { continue };
                     permitted += 1;
-                    let price = dual.prices[pool][0] + costs[pool][a] + costs[pool][b];
+                    let price = dual.prices[pool][0] + costs[a] + costs[b];
                     let over = value - price - dual.surplus[a] - dual.surplus[b];
                     prop_assert!(over <= 1e-9 * (1.0 + value), "{} and {}: {}", a, b, over);
                 }

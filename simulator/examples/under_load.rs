@@ -1,6 +1,6 @@
 //! A million jobs on 16,384 GPUs under FIFO: how long it takes, and how much memory.
 //!
-//! `cargo run --release -p elastico-simulator --example million [JOBS] [POLICY] [LOAD] [CLUSTER]`
+//! `cargo run --release -p elastico-simulator --example under_load [JOBS] [POLICY] [LOAD] [CLUSTER]`
 #![expect(clippy::print_stdout, reason = "an example answers on standard output")]
 
 use elastico_core::{Seed, Slowdown};
