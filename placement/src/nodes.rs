@@ -181,7 +181,6 @@ struct Unit<'a> {
 }
 
 /// The nodes of every pool and who sits where.
-#[derive(Clone)]
 pub(crate) struct Nodes<'a> {
     instance: &'a Instance<'a>,
     problem: &'a Problem,
@@ -205,15 +204,15 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// Places the chosen columns, those that run where they are now, then fills what is left; returns how many chosen columns found no node at first.
+    /// Places the chosen columns on nodes that are empty yet, those that run where they are now, then fills what is left; returns how
+    /// many chosen columns found no node at first.
     pub(crate) fn place(&mut self, chosen: &[Choice], dual: &Dual) -> usize {
-        let empty = self.clone();
         let failed = self.pack(chosen, dual, || 1.0);
         if failed > 0 && self.pools.iter().any(|pool| !pool.short.is_empty()) {
             let mut random = self.instance.options.seed.stream("packing", &[]);
             let nodes: usize = self.pools.iter().map(|pool| pool.nodes.len()).sum();
             for _ in 0..(WORK / (nodes * chosen.len()).max(1)).min(PACKINGS) {
-                let mut other = empty.clone();
+                let mut other = Self::new(self.instance);
                 other.pack(chosen, dual, || random.random_range(0.6..1.4));
                 if other.value > self.value {
                     *self = other;

@@ -84,7 +84,7 @@ pub(super) fn parse(text: &str, path: &Path, options: &ReadOptions) -> Result<Tr
     let mut columns: Option<&'static [&'static str]> = None;
     let (mut unknown, mut impossible) = (0, 0);
     let mut index = 0;
-    for (number, text) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+    for (number, text) in (1..).zip(crate::document::unmarked(text).lines()) {
         if text.trim().is_empty() {
             continue;
         }

@@ -206,7 +206,7 @@ const OTHERS: [(&[&str], &str, &str); 10] = [
 ];
 
 fn recognise(head: &str, path: &Path) -> Result<Recognised, Error> {
-    let head = head.trim_start_matches('\u{feff}');
+    let head = crate::document::unmarked(head);
     let unknown = |why: String| Error::UnknownTrace { path: path.into(), why };
     let start = head.trim_start();
     if start.is_empty() {

@@ -145,7 +145,7 @@ struct MooncakeLine {
 
 fn mooncake(text: &str, path: &Path) -> Result<Requests, Error> {
     let mut requests = Requests::default();
-    for (line, text) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+    for (line, text) in (1..).zip(crate::document::unmarked(text).lines()) {
         if text.trim().is_empty() {
             continue;
         }

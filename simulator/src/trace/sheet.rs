@@ -25,7 +25,7 @@ pub(super) struct Sheet<'a> {
 impl<'a> Sheet<'a> {
     /// `expects` is the hint where a column is missing.
     pub(super) fn open(text: &'a str, path: &'a Path, expects: &'a str) -> Result<Self, Error> {
-        let text = text.trim_start_matches('\u{feff}');
+        let text = crate::document::unmarked(text);
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
         let headers = reader.headers().map_err(|error| broken(path, &error))?.clone();
         Ok(Self { path, headers, reader, expects })
